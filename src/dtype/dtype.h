@@ -7,15 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KV_MAX_PLANES = 4 };
+enum { KV_MAX_PLANES = 6 };
 
 typedef struct kv_dtype {
     const char *name;     /* "q8_0", as users type it */
     int32_t gguf_id;      /* type number in GGUF files, -1 if it never occurs there */
     int32_t block_elems;  /* numbers in a block */
     int32_t block_bytes;  /* bytes of a block */
-    int32_t n_planes;     /* a block is the concatenation of its planes (scales, quants, ...): what a layout may */
-    int32_t plane_bytes[KV_MAX_PLANES]; /* interleave separately; they sum to block_bytes */
+    int32_t n_planes;     /* a block is the concatenation of its planes: what a layout interleaves separately. */
+    int32_t plane_bytes[KV_MAX_PLANES]; /* Each scale, each array of quants is its own; they sum to block_bytes */
     /* dst[n] = numbers of n / block_elems blocks at src (any alignment). Bit-exact with the format's definition. */
     void (*decode)(float *dst, const void *src, int64_t n);
     /* NULL where the format cannot be written without an importance matrix. */

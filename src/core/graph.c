@@ -1,0 +1,41 @@
+/* graph.c: building a graph. */
+#include "core/graph.h"
+
+#include <string.h>
+
+void kv_graph_init(kv_graph *g) { *g = (kv_graph){.label = ""}; }
+
+void kv_graph_clear(kv_graph *g) {
+    kv_vec_clear(&g->nodes);
+    kv_vec_clear(&g->scratch);
+    kv_arena_clear(&g->arena);
+    kv_graph_init(g);
+}
+
+static void *fail(kv_graph *g, kv_status status) {
+    g->status = status;
+    return NULL;
+}
+
+kv_tensor *kv_graph_tensor(kv_graph *g, const kv_dtype *dtype, int64_t rows, int64_t cols) {
+    if (g->status) return NULL;
+    kv_tensor *t = kv_arena_alloc(&g->arena, 1, sizeof *t);
+    if (!t || !kv_vec_push(&g->scratch, t)) return fail(g, KVANT_NO_MEMORY);
+    *t = (kv_tensor){.dtype = dtype, .layout = &kv_layout_rows, .rows = rows, .cols = cols};
+    return t;
+}
+
+kv_tensor *kv_graph_add(kv_graph *g, const kv_node *node, size_t params_bytes) {
+    if (g->status) return NULL;
+    kv_node *n = kv_arena_alloc(&g->arena, 1, sizeof *n);
+    void *params = kv_arena_alloc(&g->arena, 1, params_bytes);
+    if (!n || !params) return fail(g, KVANT_NO_MEMORY);
+    memcpy(params, node->params, params_bytes);
+    *n = *node;
+    n->params = params;
+    n->label = g->label;
+    kv_status status = n->op->check(n);
+    if (status) return fail(g, kv_fail_in(status, "%s (%s)", n->op->name, n->label));
+    if (!kv_vec_push(&g->nodes, n)) return fail(g, KVANT_NO_MEMORY);
+    return n->out;
+}

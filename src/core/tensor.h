@@ -1,0 +1,28 @@
+/* tensor.h: bytes in a buffer, read through dtype x layout x device. A tensor is a matrix: rows x cols numbers; the
+ * dimension that is quantized and multiplied over is always cols. A value; it borrows its buffer. */
+#pragma once
+
+#include "core/device.h"
+
+typedef struct kv_tensor {
+    const kv_dtype *dtype;
+    const kv_layout *layout;
+    int64_t rows, cols;
+    const kv_buffer *buffer; /* NULL: scratch, bound by the plan */
+    size_t offset;
+} kv_tensor;
+
+static inline size_t kv_tensor_bytes(const kv_tensor *t) {
+    return kv_layout_bytes(t->layout, t->dtype, t->rows, t->cols);
+}
+
+/* Host address of the first byte; the buffer must be one that the host reaches. */
+static inline void *kv_tensor_data(const kv_tensor *t) { return t->buffer->host + t->offset; }
+
+/* Host address of a row of a tensor in the layout `rows`. */
+static inline void *kv_tensor_row(const kv_tensor *t, int64_t row) {
+    return (uint8_t *)kv_tensor_data(t) + (size_t)row * kv_dtype_bytes(t->dtype, t->cols);
+}
+
+/* Row `row` as numbers, from any layout; `plain` has room for one coded row. The scalar way. */
+void kv_tensor_decode_row(float *dst, const kv_tensor *t, int64_t row, void *plain);

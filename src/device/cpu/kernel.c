@@ -1,0 +1,49 @@
+/* kernel.c: the kernel table, made from kernels.inc, and the choice from it. */
+#include "device/cpu/kernel.h"
+
+#include <stddef.h>
+
+#define KV_ANY(role, a, b, layout, flags, name) kv_##role##_fn name;
+#if defined(__x86_64__)
+#define KV_X86 KV_ANY
+#else
+#define KV_X86(...)
+#endif
+#if defined(__aarch64__)
+#define KV_ARM KV_ANY
+#else
+#define KV_ARM(...)
+#endif
+#include "device/cpu/kernels.inc"
+#undef KV_ANY
+
+#define kv_dtype_any  (*(const kv_dtype *)NULL)
+#define kv_layout_any (*(const kv_layout *)NULL)
+
+static const kv_kernel kernels[] = {
+#define KV_ANY(role_, a_, b_, layout_, flags, name_)                                                         \
+    {.name = #name_, .role = KV_ROLE_##role_, .a = &kv_dtype_##a_, .b = &kv_dtype_##b_,                      \
+     .layout = &kv_layout_##layout_, .cpu = flags, .role_ = name_},
+#include "device/cpu/kernels.inc"
+};
+
+int32_t kv_kernel_count(void) { return (int32_t)(sizeof kernels / sizeof *kernels); }
+
+const kv_kernel *kv_kernel_at(int32_t i) { return &kernels[i]; }
+
+const char *kv_role_name(kv_role role) {
+    static const char *const names[KV_N_ROLES] = {"matmul",  "panel", "encode", "decode",   "score",
+                                                  "accumulate", "exp_sum", "norm",   "glu_silu", "glu_gelu"};
+    return names[role];
+}
+
+const kv_kernel *kv_kernel_pick(kv_role role, const kv_dtype *a, const kv_dtype *b, const kv_layout *layout,
+                                unsigned cpu) {
+    for (int32_t i = 0; i < kv_kernel_count(); i++) {
+        const kv_kernel *k = &kernels[i];
+        if (k->role == role && (!k->a || k->a == a) && (!k->b || k->b == b) &&
+            (!k->layout || k->layout == layout) && (k->cpu & cpu) == k->cpu)
+            return k;
+    }
+    return NULL;
+}
