@@ -1,0 +1,31 @@
+/* iq4_nl: 4 bits that name one of sixteen levels, blocks of 32 with an f16 scale. */
+#include "dtype/iq4_nl.h"
+
+#include "dtype/dtype.h"
+#include "dtype/quant.h"
+
+enum { HALF = KV_IQ4_NL_ELEMS / 2 };
+
+static const int8_t levels[16] = KV_IQ4_LEVELS;
+
+static void decode(float *dst, const void *src, int64_t n) {
+    const kv_iq4_nl_block *block = src;
+    for (int64_t b = 0; b < n / KV_IQ4_NL_ELEMS; b++, block++, dst += KV_IQ4_NL_ELEMS) {
+        float scale = kv_f16_to_f32(block->scale);
+        for (int i = 0; i < HALF; i++) {
+            dst[i] = scale * (float)levels[block->quants[i] & 15];
+            dst[i + HALF] = scale * (float)levels[block->quants[i] >> 4];
+        }
+    }
+}
+
+const kv_dtype kv_dtype_iq4_nl = {
+    .name = "iq4_nl",
+    .gguf_id = 20,
+    .block_elems = KV_IQ4_NL_ELEMS,
+    .block_bytes = sizeof(kv_iq4_nl_block),
+    .n_planes = 2,
+    .plane_bytes = {2, KV_IQ4_NL_ELEMS / 2},
+    .decode = decode,
+    .act_8bit = true,
+};

@@ -1,0 +1,13 @@
+/* q4_0.h: the block of the q4_0 dtype, shared with the kernels that read it. */
+#pragma once
+
+#include <stdint.h>
+
+enum { KV_Q4_0_ELEMS = 32 };
+
+/* x[i] = scale * (q[i] - 8); q[i] is the low nibble of quants[i] for i < 16, the high nibble of quants[i -
+ * 16] else. */
+typedef struct __attribute__((packed)) kv_q4_0_block {
+    uint16_t scale; /* f16 */
+    uint8_t quants[KV_Q4_0_ELEMS / 2];
+} kv_q4_0_block;

@@ -1,0 +1,51 @@
+/* q5_1: 5 bits, blocks of 32 with scale and minimum in f16. */
+#include "dtype/q5_1.h"
+
+#include "dtype/dtype.h"
+#include "dtype/quant.h"
+
+enum { HALF = KV_Q5_1_ELEMS / 2 };
+
+static void decode(float *dst, const void *src, int64_t n) {
+    const kv_q5_1_block *block = src;
+    for (int64_t b = 0; b < n / KV_Q5_1_ELEMS; b++, block++, dst += KV_Q5_1_ELEMS) {
+        float scale = kv_f16_to_f32(block->scale), min = kv_f16_to_f32(block->min);
+        for (int i = 0; i < HALF; i++) {
+            int32_t low = (block->quants[i] & 15) | (int32_t)(block->high >> i & 1) << 4;
+            int32_t high = block->quants[i] >> 4 | (int32_t)(block->high >> (i + HALF) & 1) << 4;
+            dst[i] = scale * (float)low + min;
+            dst[i + HALF] = scale * (float)high + min;
+        }
+    }
+}
+
+static void encode(void *dst, const float *src, int64_t n) {
+    kv_q5_1_block *block = dst;
+    for (int64_t b = 0; b < n / KV_Q5_1_ELEMS; b++, block++, src += KV_Q5_1_ELEMS) {
+        float min, max;
+        kv_quant_range(&min, &max, src, KV_Q5_1_ELEMS);
+        float scale = (max - min) / 31.0f, inverse = scale != 0 ? 1.0f / scale : 0;
+        uint32_t fifth = 0;
+        for (int i = 0; i < HALF; i++) {
+            uint32_t low = (uint32_t)kv_quant_cut((src[i] - min) * inverse + 0.5f, 0, 31);
+            uint32_t high = (uint32_t)kv_quant_cut((src[i + HALF] - min) * inverse + 0.5f, 0, 31);
+            block->quants[i] = (uint8_t)((low & 15) | (high & 15) << 4);
+            fifth |= low >> 4 << i | high >> 4 << (i + HALF);
+        }
+        block->high = fifth;
+        block->scale = kv_quant_f16(scale);
+        block->min = kv_quant_f16(min);
+    }
+}
+
+const kv_dtype kv_dtype_q5_1 = {
+    .name = "q5_1",
+    .gguf_id = 7,
+    .block_elems = KV_Q5_1_ELEMS,
+    .block_bytes = sizeof(kv_q5_1_block),
+    .n_planes = 3,
+    .plane_bytes = {4, 4, KV_Q5_1_ELEMS / 2},
+    .decode = decode,
+    .encode = encode,
+    .act_8bit = true,
+};
