@@ -19,6 +19,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* For the _INIT macros of structs that start as all zeros but for their size. */
+#ifdef __cplusplus
+template <class T> inline T kvant_zero_of_size() {
+    T value = T();
+    value.size = sizeof(T);
+    return value;
+}
+#define KVANT_ZERO_OF_SIZE(type) kvant_zero_of_size<type>()
+#else
+#define KVANT_ZERO_OF_SIZE(type) {.size = sizeof(type)}
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -100,7 +112,7 @@ typedef struct kvant_model_info {
     const char *cpu; /* instruction set of the kernels in use: "avx512vnni", "avx2", ... */
     double load_seconds;
 } kvant_model_info;
-#define KVANT_MODEL_INFO_INIT {.size = sizeof(kvant_model_info)}
+#define KVANT_MODEL_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_model_info)
 KVANT_API void kvant_model_get_info(const kvant_model *model, kvant_model_info *info);
 
 /* ---- tokens ------------------------------------------------------------------------------------------ */
@@ -145,7 +157,7 @@ typedef struct kvant_session_options {
     const char *type_v;
     kvant_act act;           /* FAST: activations quantized to 8 bits; F32: everything in f32 */
 } kvant_session_options;
-#define KVANT_SESSION_OPTIONS_INIT {.size = sizeof(kvant_session_options)}
+#define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
 
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
                                                            const kvant_session_options *options);
@@ -255,7 +267,7 @@ typedef struct kvant_generate_options {
     kvant_text_fn text;
     void *user;
 } kvant_generate_options;
-#define KVANT_GENERATE_OPTIONS_INIT {.size = sizeof(kvant_generate_options)}
+#define KVANT_GENERATE_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_generate_options)
 
 typedef struct kvant_generate_result {
     size_t size;
@@ -263,7 +275,7 @@ typedef struct kvant_generate_result {
     int32_t n_prompt, n_cached, n_generated, n_shifts; /* n_cached: prompt tokens that were in the cache already */
     double prefill_seconds, decode_seconds;
 } kvant_generate_result;
-#define KVANT_GENERATE_RESULT_INIT {.size = sizeof(kvant_generate_result)}
+#define KVANT_GENERATE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_generate_result)
 
 /* Appends the prompt to the sequence and generates. A prompt that does not fit in the context is an error that
  * names both lengths, whatever the policy. `result` is filled also when the call fails half-way. */
@@ -281,7 +293,7 @@ typedef struct kvant_chat_options {
     const char *template_name; /* "chatml" "llama2" "llama3" "gemma" "mistral" "phi3"; NULL = picked by the file */
     kvant_context_policy context; /* SHIFT drops whole messages, the oldest first, never the system message */
 } kvant_chat_options;
-#define KVANT_CHAT_OPTIONS_INIT {.size = sizeof(kvant_chat_options)}
+#define KVANT_CHAT_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_chat_options)
 
 /* A conversation in one sequence of a session; borrows both. Only one chat may use a sequence. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_create(kvant_chat **out, kvant_session *session, int32_t seq,
@@ -313,7 +325,7 @@ typedef struct kvant_session_info {
     int64_t weight_bytes_per_token; /* weight bytes read to decode one token */
     int32_t n_kv_rows;              /* rows for kvant_session_kv_row */
 } kvant_session_info;
-#define KVANT_SESSION_INFO_INIT {.size = sizeof(kvant_session_info)}
+#define KVANT_SESSION_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_session_info)
 KVANT_API void kvant_session_get_info(const kvant_session *session, kvant_session_info *info);
 
 /* One line of the KV table: layers [first, last] that store K and V alike. Strings are static. */
@@ -324,7 +336,7 @@ typedef struct kvant_kv_row {
     int32_t window; /* 0 = all positions */
     int64_t bytes_per_token, bytes_total;
 } kvant_kv_row;
-#define KVANT_KV_ROW_INIT {.size = sizeof(kvant_kv_row)}
+#define KVANT_KV_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_kv_row)
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_kv_row(const kvant_session *session, int32_t i,
                                                            kvant_kv_row *row);
 
