@@ -41,7 +41,8 @@ kv_status kv_cpu_mask(unsigned *flags, const char *name) {
     for (int i = 0; i < N_LEVELS; i++) {
         if (strcmp(levels[i].name, name)) continue;
         if ((levels[i].flag & have) != levels[i].flag)
-            return kv_fail(KVANT_UNSUPPORTED, "cpu mask %s: this processor has only %s", name, kv_cpu_name(have));
+            return kv_fail(KVANT_UNSUPPORTED, "cpu mask %s: this processor has only %s", name,
+                           kv_cpu_name(have));
         *flags = have & levels[i].all;
         return KVANT_OK;
     }

@@ -12,8 +12,9 @@ typedef enum kv_cpu_flags {
 
 /* What this machine has (and the operating system saves). */
 unsigned kv_cpu_detect(void);
-/* Flags up to and including the named level ("scalar", "avx2", "avx512", "neon"; NULL = all), of those detected.
- * An unknown name is KVANT_INVALID and lists the known ones; a level the machine lacks is KVANT_UNSUPPORTED. */
+/* Flags up to and including the named level ("scalar", "avx2", "avx512", "neon"; NULL = all), of those
+ * detected. An unknown name is KVANT_INVALID and lists the known ones; a level the machine lacks is
+ * KVANT_UNSUPPORTED. */
 kv_status kv_cpu_mask(unsigned *flags, const char *name);
 /* The name of the best level in `flags`. */
 const char *kv_cpu_name(unsigned flags);

@@ -31,8 +31,10 @@ kv_status kv_file_map_open(kv_file_map *out, const char *path) {
     } else if (info.st_size > 0) {
         map.size = (size_t)info.st_size;
         void *p = mmap(NULL, map.size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) status = io_failure("cannot map", path);
-        else map.data = p;
+        if (p == MAP_FAILED)
+            status = io_failure("cannot map", path);
+        else
+            map.data = p;
     }
     close(fd);
     if (!status) *out = map;
@@ -64,11 +66,15 @@ kv_status kv_file_writer_open(kv_file_writer **out, const char *path) {
         memcpy(w->part, path, n);
         memcpy(w->part + n, ".part", 6);
         w->file = fopen(w->part, "wbe");
-        if (!w->file) status = io_failure("cannot write", w->part);
-        else w->created = true;
+        if (!w->file)
+            status = io_failure("cannot write", w->part);
+        else
+            w->created = true;
     }
-    if (status) kv_file_writer_close(w);
-    else *out = w;
+    if (status)
+        kv_file_writer_close(w);
+    else
+        *out = w;
     return status;
 }
 
@@ -78,7 +84,9 @@ kv_status kv_file_write(kv_file_writer *w, const void *data, size_t n) {
     return KVANT_OK;
 }
 
-int64_t kv_file_offset(const kv_file_writer *w) { return w->offset; }
+int64_t kv_file_offset(const kv_file_writer *w) {
+    return w->offset;
+}
 
 kv_status kv_file_writer_commit(kv_file_writer *w) {
     if (fflush(w->file) || fsync(fileno(w->file))) return io_failure("write failed", w->part);

@@ -1,5 +1,5 @@
-/* half.h: IEEE binary16 and bfloat16 to and from binary32, bit by bit, round to nearest even. The scalar truth;
- * kernels use the machine's instructions. */
+/* half.h: IEEE binary16 and bfloat16 to and from binary32, bit by bit, round to nearest even. The scalar
+ * truth; kernels use the machine's instructions. */
 #pragma once
 
 #include <stdint.h>
@@ -29,15 +29,17 @@ static inline uint16_t kv_f16_from_f32(float x) {
     uint32_t bits = kv_f32_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
     if (rest >= 0x7f800000u) /* Inf, or NaN made quiet */
         return (uint16_t)(sign | 0x7c00u | (rest > 0x7f800000u ? 0x200u | (rest >> 13 & 0x3ffu) : 0));
-    if (rest >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);                                /* rounds to Inf */
-    if (rest < 0x38800000u) {                                                                  /* subnormal */
-        float magic = kv_f32_from_bits(rest) + 0.5f; /* the FPU rounds at 2^-24 for us */
+    if (rest >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* rounds to Inf */
+    if (rest < 0x38800000u) {                                   /* subnormal */
+        float magic = kv_f32_from_bits(rest) + 0.5f;            /* the FPU rounds at 2^-24 for us */
         return (uint16_t)(sign | (kv_f32_bits(magic) - 0x3f000000u));
     }
     return (uint16_t)(sign | ((rest + 0xfffu + (rest >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-static inline float kv_bf16_to_f32(uint16_t h) { return kv_f32_from_bits((uint32_t)h << 16); }
+static inline float kv_bf16_to_f32(uint16_t h) {
+    return kv_f32_from_bits((uint32_t)h << 16);
+}
 
 static inline uint16_t kv_bf16_from_f32(float x) {
     uint32_t bits = kv_f32_bits(x);

@@ -1,4 +1,5 @@
-/* log.h: messages to the program that uses the library, through its callback. The library itself prints nothing. */
+/* log.h: messages to the program that uses the library, through its callback. The library itself prints
+ * nothing. */
 #pragma once
 
 #include "kvant.h"

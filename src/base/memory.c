@@ -1,5 +1,5 @@
-/* memory.c: the library's allocator. A thin layer over the C library that counts, can be told to fail, and says
- * how much was asked for. */
+/* memory.c: the library's allocator. A thin layer over the C library that counts, can be told to fail, and
+ * says how much was asked for. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 
@@ -14,9 +14,13 @@
 static atomic_int_least64_t alloc_count;
 static atomic_int_least64_t fail_countdown = -1;
 
-int64_t kv_alloc_count(void) { return atomic_load_explicit(&alloc_count, memory_order_relaxed); }
+int64_t kv_alloc_count(void) {
+    return atomic_load_explicit(&alloc_count, memory_order_relaxed);
+}
 
-void kv_alloc_fail_after(int64_t n) { atomic_store(&fail_countdown, n); }
+void kv_alloc_fail_after(int64_t n) {
+    atomic_store(&fail_countdown, n);
+}
 
 static bool must_fail(void) {
     if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) < 0) return false;
@@ -31,7 +35,8 @@ static void *out_of_memory(size_t n, size_t size) {
     if (kv_mul_size(&bytes, n, size))
         kv_fail(KVANT_NO_MEMORY, "out of memory: %zu bytes asked for", bytes);
     else
-        kv_fail(KVANT_NO_MEMORY, "out of memory: %zu x %zu bytes asked for, more than can be addressed", n, size);
+        kv_fail(KVANT_NO_MEMORY, "out of memory: %zu x %zu bytes asked for, more than can be addressed", n,
+                size);
     return NULL;
 }
 
@@ -62,7 +67,9 @@ void *kv_realloc(void *p, size_t n, size_t size) {
     return q ? q : out_of_memory(n, size);
 }
 
-void kv_free(void *p) { free(p); }
+void kv_free(void *p) {
+    free(p);
+}
 
 char *kv_strndup(const char *s, size_t n) {
     char *copy = n < SIZE_MAX ? kv_alloc(n + 1, 1) : NULL;
@@ -70,7 +77,9 @@ char *kv_strndup(const char *s, size_t n) {
     return copy;
 }
 
-char *kv_strdup(const char *s) { return kv_strndup(s, strlen(s)); }
+char *kv_strdup(const char *s) {
+    return kv_strndup(s, strlen(s));
+}
 
 void *kv_pages_map(size_t bytes) {
     size_t checked;

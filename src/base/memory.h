@@ -30,9 +30,15 @@ int64_t kv_alloc_count(void);
 void kv_alloc_fail_after(int64_t n);
 
 /* Checked size arithmetic: false and no result on overflow. */
-static inline bool kv_add_size(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }
-static inline bool kv_mul_size(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }
-static inline size_t kv_round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
+static inline bool kv_add_size(size_t *out, size_t a, size_t b) {
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline bool kv_mul_size(size_t *out, size_t a, size_t b) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline size_t kv_round_up(size_t n, size_t step) {
+    return (n + step - 1) / step * step;
+}
 
 /* Bump allocator: many small objects with one lifetime. */
 typedef struct kv_arena {
@@ -45,10 +51,10 @@ char *kv_arena_strndup(kv_arena *arena, const char *s, size_t n);
 void kv_arena_clear(kv_arena *arena);
 
 /* Array that grows by doubling: KV_VEC(int) v = {0}; kv_vec_reserve(&v, n). */
-#define KV_VEC(type)                                                                                         \
-    struct {                                                                                                 \
-        type *at;                                                                                            \
-        size_t count, capacity;                                                                              \
+#define KV_VEC(type)            \
+    struct {                    \
+        type *at;               \
+        size_t count, capacity; \
     }
 bool kv_vec_grow(void **at, size_t *capacity, size_t need, size_t item);
 #define kv_vec_reserve(v, need) kv_vec_grow((void **)&(v)->at, &(v)->capacity, (need), sizeof *(v)->at)

@@ -1,4 +1,5 @@
-/* random.h: a small, fast, seedable generator (xoshiro256**, D. Blackman and S. Vigna, 2018; seeded by splitmix64). */
+/* random.h: a small, fast, seedable generator (xoshiro256**, D. Blackman and S. Vigna, 2018; seeded by
+ * splitmix64). */
 #pragma once
 
 #include <stdint.h>

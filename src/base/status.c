@@ -29,7 +29,9 @@ kv_status kv_fail_in(kv_status status, const char *format, ...) {
     return status;
 }
 
-const char *kv_last_error(void) { return last_error; }
+const char *kv_last_error(void) {
+    return last_error;
+}
 
 const char *kv_status_text(kv_status status) {
     static const char *const texts[] = {

@@ -1,5 +1,5 @@
-/* threads.c: the pool. Two places to wait: workers for the next run, and everybody at a barrier. Both are a counter
- * that changes (futex word), watched for a while and then slept on. */
+/* threads.c: the pool. Two places to wait: workers for the next run, and everybody at a barrier. Both are a
+ * counter that changes (futex word), watched for a while and then slept on. */
 #define _GNU_SOURCE
 #include "base/threads.h"
 
@@ -72,7 +72,9 @@ void kv_pool_barrier(kv_pool *pool) {
     event_signal(&pool->barrier);
 }
 
-int64_t kv_pool_take(kv_pool *pool) { return atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed); }
+int64_t kv_pool_take(kv_pool *pool) {
+    return atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+}
 
 static void *work(void *arg) {
     worker w = *(worker *)arg;
@@ -118,8 +120,10 @@ kv_status kv_pool_create(kv_pool **out, int32_t n_threads) {
     kv_status status = pool->threads ? KVANT_OK : KVANT_NO_MEMORY;
     for (; !status && pool->n_started < n_threads; pool->n_started += !status)
         status = start_worker(pool, pool->n_started);
-    if (status) kv_pool_destroy(pool);
-    else *out = pool;
+    if (status)
+        kv_pool_destroy(pool);
+    else
+        *out = pool;
     return status;
 }
 
@@ -133,4 +137,6 @@ void kv_pool_destroy(kv_pool *pool) {
     kv_free(pool);
 }
 
-int32_t kv_pool_size(const kv_pool *pool) { return pool->n_threads; }
+int32_t kv_pool_size(const kv_pool *pool) {
+    return pool->n_threads;
+}

@@ -1,6 +1,6 @@
-/* device.h: what a device is to the rest: memory of its own, and ops run on it. A back end is one folder under
- * device/ that fills this table. `supports` comes from the same table that dispatches, so it cannot claim what `run`
- * cannot do. */
+/* device.h: what a device is to the rest: memory of its own, and ops run on it. A back end is one folder
+ * under device/ that fills this table. `supports` comes from the same table that dispatches, so it cannot
+ * claim what `run` cannot do. */
 #pragma once
 
 #include "base/status.h"

@@ -1,6 +1,7 @@
-/* graph.h: a list of nodes in the order they are evaluated. Ops add nodes through builder functions (op/<name>.h)
- * that take and return tensors. A failure is remembered in `status`; builders called after it, or with a tensor that
- * failed, return NULL, so that a model's forward pass reads as one and is checked once. */
+/* graph.h: a list of nodes in the order they are evaluated. Ops add nodes through builder functions
+ * (op/<name>.h) that take and return tensors. A failure is remembered in `status`; builders called after it,
+ * or with a tensor that failed, return NULL, so that a model's forward pass reads as one and is checked once.
+ */
 #pragma once
 
 #include "base/memory.h"
@@ -27,10 +28,11 @@ struct kv_node {
     kv_tensor *in[KV_MAX_INPUTS]; /* absent optional inputs are NULL */
     kv_tensor *out;               /* NULL for ops that only write to a store */
     const void *params;           /* the op's own struct, in the graph's arena */
-    const void *reads, *writes;   /* a store outside the graph that the node reads or writes, for ordering; or NULL */
-    const char *label;            /* "blk.3 attend", for dumps */
-    kv_device *device;            /* set by the scheduler */
-    void *impl;                   /* the device's, set when the plan is prepared */
+    const void *reads,
+        *writes;       /* a store outside the graph that the node reads or writes, for ordering; or NULL */
+    const char *label; /* "blk.3 attend", for dumps */
+    kv_device *device; /* set by the scheduler */
+    void *impl;        /* the device's, set when the plan is prepared */
 };
 
 struct kv_graph {
@@ -46,6 +48,6 @@ void kv_graph_clear(kv_graph *g);
 
 /* A scratch tensor in the layout `rows`. */
 kv_tensor *kv_graph_tensor(kv_graph *g, const kv_dtype *dtype, int64_t rows, int64_t cols);
-/* Adds a copy of `node` (label filled in, params copied: `params_bytes` of them) after checking it with its op; returns
- * node->out. */
+/* Adds a copy of `node` (label filled in, params copied: `params_bytes` of them) after checking it with its
+ * op; returns node->out. */
 kv_tensor *kv_graph_add(kv_graph *g, const kv_node *node, size_t params_bytes);

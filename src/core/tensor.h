@@ -1,8 +1,12 @@
-/* tensor.h: bytes in a buffer, read through dtype x layout x device. A tensor is a matrix: rows x cols numbers; the
- * dimension that is quantized and multiplied over is always cols. A value; it borrows its buffer. */
+/* tensor.h: bytes in a buffer, read through dtype x layout x device. A tensor is a matrix: rows x cols
+ * numbers; the dimension that is quantized and multiplied over is always cols. A value; it borrows its
+ * buffer. */
 #pragma once
 
 #include "core/device.h"
+
+/* What ops compute in, and the only dtype and layout that the layers above name. */
+#define KV_FLOAT (&kv_dtype_f32)
 
 typedef struct kv_tensor {
     const kv_dtype *dtype;
@@ -17,7 +21,9 @@ static inline size_t kv_tensor_bytes(const kv_tensor *t) {
 }
 
 /* Host address of the first byte; the buffer must be one that the host reaches. */
-static inline void *kv_tensor_data(const kv_tensor *t) { return t->buffer->host + t->offset; }
+static inline void *kv_tensor_data(const kv_tensor *t) {
+    return t->buffer->host + t->offset;
+}
 
 /* Host address of a row of a tensor in the layout `rows`. */
 static inline void *kv_tensor_row(const kv_tensor *t, int64_t row) {

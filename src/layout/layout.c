@@ -1,5 +1,6 @@
-/* layout.c: the registry and the address arithmetic shared by all layouts. pack and unpack walk planes in chunks,
- * with the common chunk sizes as fixed-size copies: a model is packed at the speed of memory when it is loaded. */
+/* layout.c: the registry and the address arithmetic shared by all layouts. pack and unpack walk planes in
+ * chunks, with the common chunk sizes as fixed-size copies: a model is packed at the speed of memory when it
+ * is loaded. */
 #include "layout/layout.h"
 
 #include <string.h>
@@ -10,9 +11,13 @@ static const kv_layout *const registry[] = {
 #undef KV_LAYOUT
 };
 
-int32_t kv_layout_count(void) { return (int32_t)(sizeof registry / sizeof *registry); }
+int32_t kv_layout_count(void) {
+    return (int32_t)(sizeof registry / sizeof *registry);
+}
 
-const kv_layout *kv_layout_at(int32_t i) { return registry[i]; }
+const kv_layout *kv_layout_at(int32_t i) {
+    return registry[i];
+}
 
 const kv_layout *kv_layout_by_name(const char *name) {
     for (int32_t i = 0; i < kv_layout_count(); i++)
@@ -51,20 +56,31 @@ size_t kv_layout_locate(const kv_layout *l, const kv_dtype *d, int64_t cols, int
 }
 
 /* Copies `n` turns between a plane of a plain block (packed) and one lane of a tile (`step` bytes apart). */
-static inline void copy_turns(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step, bool to_tile) {
+static inline void copy_turns(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step,
+                              bool to_tile) {
     for (int32_t i = 0; i < n; i++) {
         uint8_t *a = tile + (size_t)i * step, *b = plain + (size_t)i * (size_t)turn;
-        if (to_tile) memcpy(a, b, (size_t)turn);
-        else memcpy(b, a, (size_t)turn);
+        if (to_tile)
+            memcpy(a, b, (size_t)turn);
+        else
+            memcpy(b, a, (size_t)turn);
     }
 }
 
 static void copy_plane(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step, bool to_tile) {
     switch (turn) { /* let the compiler see the common sizes */
-    case 1: copy_turns(tile, plain, 1, n, step, to_tile); break;
-    case 2: copy_turns(tile, plain, 2, n, step, to_tile); break;
-    case 4: copy_turns(tile, plain, 4, n, step, to_tile); break;
-    default: copy_turns(tile, plain, turn, n, step, to_tile); break;
+    case 1:
+        copy_turns(tile, plain, 1, n, step, to_tile);
+        break;
+    case 2:
+        copy_turns(tile, plain, 2, n, step, to_tile);
+        break;
+    case 4:
+        copy_turns(tile, plain, 4, n, step, to_tile);
+        break;
+    default:
+        copy_turns(tile, plain, turn, n, step, to_tile);
+        break;
     }
 }
 
@@ -88,8 +104,10 @@ static void copy_rows(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8
     size_t row_bytes = kv_dtype_bytes(d, cols);
     if (l->tile == 1) {
         uint8_t *rows = matrix + (size_t)first * row_bytes;
-        if (to_tile) memcpy(rows, plain, (size_t)n * row_bytes);
-        else memcpy(plain, rows, (size_t)n * row_bytes);
+        if (to_tile)
+            memcpy(rows, plain, (size_t)n * row_bytes);
+        else
+            memcpy(plain, rows, (size_t)n * row_bytes);
         return;
     }
     for (int64_t i = 0; i < n; i++)

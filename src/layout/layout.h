@@ -1,12 +1,13 @@
-/* layout.h: where the coded blocks of a matrix lie in memory. A layout is a permutation of bytes described by data,
- * with one address function for all dtypes. It knows nothing of what the numbers mean: a row may be a row of weights
- * or a cell of a KV cache.
+/* layout.h: where the coded blocks of a matrix lie in memory. A layout is a permutation of bytes described by
+ * data, with one address function for all dtypes. It knows nothing of what the numbers mean: a row may be a
+ * row of weights or a cell of a KV cache.
  *
- * A tile of `tile` rows is stored block by block; inside a block, plane by plane; inside a plane, the rows of the tile
- * take turns every `chunk` bytes (or every plane_bytes if that is less: gcd of both, so that any plane fits):
+ * A tile of `tile` rows is stored block by block; inside a block, plane by plane; inside a plane, the rows of
+ * the tile take turns every `chunk` bytes (or every plane_bytes if that is less: gcd of both, so that any
+ * plane fits):
  *
- *     tile 0: block 0: plane 0: [row 0, bytes 0..c) [row 1, bytes 0..c) ... [row 0, bytes c..2c) ...   plane 1: ...
- *             block 1: ...
+ *     tile 0: block 0: plane 0: [row 0, bytes 0..c) [row 1, bytes 0..c) ... [row 0, bytes c..2c) ...   plane
+ * 1: ... block 1: ...
  *
  * tile = 1 is the plain layout `rows`. The last tile is padded; padding holds zero bytes. */
 #pragma once
@@ -31,12 +32,13 @@ const kv_layout *kv_layout_by_name(const char *name);
 size_t kv_layout_tile_bytes(const kv_layout *l, const kv_dtype *d, int64_t cols);
 size_t kv_layout_bytes(const kv_layout *l, const kv_dtype *d, int64_t rows, int64_t cols);
 
-/* The address function: byte `byte` of plane `plane` of block `block` of row `row`, relative to the matrix. */
+/* The address function: byte `byte` of plane `plane` of block `block` of row `row`, relative to the matrix.
+ */
 size_t kv_layout_locate(const kv_layout *l, const kv_dtype *d, int64_t cols, int64_t row, int64_t block,
                         int32_t plane, int32_t byte);
 
-/* Rows [first, first + n) between plain rows at `plain` (the first of them at its start) and the matrix. Exact
- * inverses of each other. */
+/* Rows [first, first + n) between plain rows at `plain` (the first of them at its start) and the matrix.
+ * Exact inverses of each other. */
 void kv_layout_pack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *matrix, const void *plain,
                     int64_t first, int64_t n);
 void kv_layout_unpack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain, const void *matrix,

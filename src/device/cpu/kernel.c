@@ -21,18 +21,27 @@
 #define kv_layout_any (*(const kv_layout *)NULL)
 
 static const kv_kernel kernels[] = {
-#define KV_ANY(role_, a_, b_, layout_, flags, name_)                                                         \
-    {.name = #name_, .role = KV_ROLE_##role_, .a = &kv_dtype_##a_, .b = &kv_dtype_##b_,                      \
-     .layout = &kv_layout_##layout_, .cpu = flags, .role_ = name_},
+#define KV_ANY(role_, a_, b_, layout_, flags, name_) \
+    {.name = #name_,                                 \
+     .role = KV_ROLE_##role_,                        \
+     .a = &kv_dtype_##a_,                            \
+     .b = &kv_dtype_##b_,                            \
+     .layout = &kv_layout_##layout_,                 \
+     .cpu = flags,                                   \
+     .role_ = name_},
 #include "device/cpu/kernels.inc"
 };
 
-int32_t kv_kernel_count(void) { return (int32_t)(sizeof kernels / sizeof *kernels); }
+int32_t kv_kernel_count(void) {
+    return (int32_t)(sizeof kernels / sizeof *kernels);
+}
 
-const kv_kernel *kv_kernel_at(int32_t i) { return &kernels[i]; }
+const kv_kernel *kv_kernel_at(int32_t i) {
+    return &kernels[i];
+}
 
 const char *kv_role_name(kv_role role) {
-    static const char *const names[KV_N_ROLES] = {"matmul",  "panel", "encode", "decode",   "score",
+    static const char *const names[KV_N_ROLES] = {"matmul",     "panel",   "encode", "decode",   "score",
                                                   "accumulate", "exp_sum", "norm",   "glu_silu", "glu_gelu"};
     return names[role];
 }

@@ -1,9 +1,10 @@
-/* kernel.h: the inner loops of the CPU device. A kernel is a pure function of its arguments: no globals, no locks, no
- * allocation. Each has a role (what it computes), the dtypes and layout it reads, and the instruction set it needs:
- * one row in kernels.inc, which makes it dispatched, tested against the scalar truth and benchmarked.
+/* kernel.h: the inner loops of the CPU device. A kernel is a pure function of its arguments: no globals, no
+ * locks, no allocation. Each has a role (what it computes), the dtypes and layout it reads, and the
+ * instruction set it needs: one row in kernels.inc, which makes it dispatched, tested against the scalar
+ * truth and benchmarked.
  *
- * Alignment: unless a role says more, pointers are aligned to 4 bytes only. Nothing is read or written past the sizes
- * given. */
+ * Alignment: unless a role says more, pointers are aligned to 4 bytes only. Nothing is read or written past
+ * the sizes given. */
 #pragma once
 
 #include "base/cpu.h"
@@ -13,13 +14,14 @@
 enum { KV_TILE_ROWS = 16 }; /* rows of a weight tile: the lanes of the matmul kernels */
 
 /* matmul: y[j][r] = sum over c of W[r][c] * x[j][c] for the rows r of n_tiles tiles of the layout tile16x4.
- * Weights and activations are taken as what their dtypes decode to; sums in f32 (exact integers inside a block). */
+ * Weights and activations are taken as what their dtypes decode to; sums in f32 (exact integers inside a
+ * block). */
 typedef struct kv_matmul_args {
     const void *w; /* first tile; aligned to 64 */
     size_t tile_bytes;
     int32_t n_tiles;
-    int64_t cols;  /* a multiple of both block sizes */
-    const void *x; /* n_x rows of activations */
+    int64_t cols;   /* a multiple of both block sizes */
+    const void *x;  /* n_x rows of activations */
     size_t x_bytes; /* from one row of x to the next */
     int32_t n_x;
     float *y; /* y[j * y_step + r], r < 16 * n_tiles, all written */
@@ -27,7 +29,8 @@ typedef struct kv_matmul_args {
 } kv_matmul_args;
 typedef void kv_matmul_fn(const kv_matmul_args *args);
 
-/* panel: y[j][r] += sum over c of w[c * 16 + r] * x[j][c], all f32: matmul's way for dtypes without a kernel. */
+/* panel: y[j][r] += sum over c of w[c * 16 + r] * x[j][c], all f32: matmul's way for dtypes without a kernel.
+ */
 typedef struct kv_panel_args {
     const float *w; /* cols x 16, aligned to 64 */
     int64_t cols;
@@ -47,18 +50,19 @@ typedef void kv_decode_fn(float *dst, const void *src, int64_t n);
 /* score: s[i * s_step + c] = q[i] . K[c] for n_q queries and n_cells cells of one KV head. */
 typedef struct kv_score_args {
     float *s;
-    size_t s_step; /* a multiple of 16, at least n_cells rounded up to 16; entries past n_cells may be written */
+    size_t
+        s_step; /* a multiple of 16, at least n_cells rounded up to 16; entries past n_cells may be written */
     const float *q; /* n_q x head_dim, contiguous, aligned to 64 */
     int32_t n_q, head_dim;
-    const void *k;  /* this head's part of the first cell */
-    size_t k_bytes; /* from one cell to the next */
-    int32_t n_cells; /* 1 to 64 */
+    const void *k;         /* this head's part of the first cell */
+    size_t k_bytes;        /* from one cell to the next */
+    int32_t n_cells;       /* 1 to 64 */
     const kv_dtype *dtype; /* of K, for kernels that serve any */
 } kv_score_args;
 typedef void kv_score_fn(const kv_score_args *args);
 
-/* accumulate: o[i][d] += sum over c of p[i * p_step + c] * V[c][d]. A probability that is exactly 0 skips its cell:
- * unused cells may hold anything, NaN included. */
+/* accumulate: o[i][d] += sum over c of p[i * p_step + c] * V[c][d]. A probability that is exactly 0 skips its
+ * cell: unused cells may hold anything, NaN included. */
 typedef struct kv_accumulate_args {
     float *o; /* n_q x head_dim, contiguous, aligned to 64 */
     const float *p;
@@ -83,8 +87,17 @@ typedef void kv_glu_fn(float *y, const float *gate, const float *up, int64_t n);
 typedef kv_glu_fn kv_glu_silu_fn, kv_glu_gelu_fn;
 
 typedef enum kv_role {
-    KV_ROLE_matmul, KV_ROLE_panel, KV_ROLE_encode, KV_ROLE_decode, KV_ROLE_score, KV_ROLE_accumulate,
-    KV_ROLE_exp_sum, KV_ROLE_norm, KV_ROLE_glu_silu, KV_ROLE_glu_gelu, KV_N_ROLES
+    KV_ROLE_matmul,
+    KV_ROLE_panel,
+    KV_ROLE_encode,
+    KV_ROLE_decode,
+    KV_ROLE_score,
+    KV_ROLE_accumulate,
+    KV_ROLE_exp_sum,
+    KV_ROLE_norm,
+    KV_ROLE_glu_silu,
+    KV_ROLE_glu_gelu,
+    KV_N_ROLES
 } kv_role;
 
 typedef struct kv_kernel {

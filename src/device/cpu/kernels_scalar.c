@@ -1,5 +1,5 @@
-/* kernels_scalar.c: every role in plain C. This is the specification of the kernels and what runs where no better
- * one does. Sums that a vector kernel would split are taken in double here. */
+/* kernels_scalar.c: every role in plain C. This is the specification of the kernels and what runs where no
+ * better one does. Sums that a vector kernel would split are taken in double here. */
 #include "device/cpu/kernel.h"
 
 #include <math.h>
