@@ -1,5 +1,5 @@
-/* replay.c: the main() of a fuzz target in an ordinary build. It feeds the target every file of the folders given,
- * so that an input that once failed is tried again by every test run, with any compiler. */
+/* replay.c: the main() of a fuzz target in an ordinary build. It feeds the target every file of the folders
+ * given, so that an input that once failed is tried again by every test run, with any compiler. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
