@@ -3,6 +3,7 @@
  * claim what `run` cannot do. */
 #pragma once
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "layout/layout.h"
 
@@ -25,6 +26,9 @@ typedef struct kv_segment {
     int32_t n_nodes;
     const int32_t *stage_ends; /* stage s is nodes [stage_ends[s-1], stage_ends[s]) */
     int32_t n_stages;
+    kv_arena *arena;   /* of the plan: what `prepare` needs per node lives here */
+    kv_buffer work;    /* workspace, allocated by `prepare`, released with the plan */
+    size_t work_bytes; /* of one thread (or queue) */
 } kv_segment;
 
 struct kv_device {
@@ -36,7 +40,8 @@ struct kv_device {
     /* The layout that this device's matmul likes best for weights of a dtype; `rows` if it has no wish. */
     const kv_layout *(*weight_layout)(const kv_device *d, const kv_dtype *weights);
     bool (*supports)(const kv_device *d, const struct kv_node *node);
-    /* Called once per plan before the first run: resolves kernels into node->impl. */
+    /* Called once per plan before the first run: resolves kernels into node->impl, allocates segment->work.
+     * After it a run allocates nothing. */
     kv_status (*prepare)(kv_device *d, kv_segment *segment);
     /* Runs the stages in order; stops with KVANT_CANCELLED at a stage boundary once *cancel is set. */
     kv_status (*run)(kv_device *d, const kv_segment *segment, atomic_bool *cancel);

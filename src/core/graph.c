@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-void kv_graph_init(kv_graph *g) {
-    *g = (kv_graph){.label = ""};
-}
+void kv_graph_init(kv_graph *g) { *g = (kv_graph){.label = ""}; }
 
 void kv_graph_clear(kv_graph *g) {
     kv_vec_clear(&g->nodes);

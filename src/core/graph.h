@@ -28,11 +28,11 @@ struct kv_node {
     kv_tensor *in[KV_MAX_INPUTS]; /* absent optional inputs are NULL */
     kv_tensor *out;               /* NULL for ops that only write to a store */
     const void *params;           /* the op's own struct, in the graph's arena */
-    const void *reads,
-        *writes;       /* a store outside the graph that the node reads or writes, for ordering; or NULL */
-    const char *label; /* "blk.3 attend", for dumps */
-    kv_device *device; /* set by the scheduler */
-    void *impl;        /* the device's, set when the plan is prepared */
+    const void *reads, *writes;   /* a store outside the graph, for ordering; or NULL */
+    kv_device *home;              /* that store's device, where the node has to run; or NULL */
+    const char *label;            /* "blk.3 attend", for dumps */
+    kv_device *device;            /* set by the scheduler */
+    void *impl;                   /* the device's, set when the plan is prepared */
 };
 
 struct kv_graph {

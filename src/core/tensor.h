@@ -21,9 +21,7 @@ static inline size_t kv_tensor_bytes(const kv_tensor *t) {
 }
 
 /* Host address of the first byte; the buffer must be one that the host reaches. */
-static inline void *kv_tensor_data(const kv_tensor *t) {
-    return t->buffer->host + t->offset;
-}
+static inline void *kv_tensor_data(const kv_tensor *t) { return t->buffer->host + t->offset; }
 
 /* Host address of a row of a tensor in the layout `rows`. */
 static inline void *kv_tensor_row(const kv_tensor *t, int64_t row) {

@@ -122,7 +122,11 @@ const kv_op kv_op_attend = {.name = "attend", .check = check, .reference = refer
 kv_tensor *kv_attend(kv_graph *g, const kv_attend_params *p, kv_tensor *q, kv_tensor *table,
                      const kv_dtype *out) {
     if (g->status || !q) return NULL;
-    kv_node node = {.op = &kv_op_attend, .in = {q, table}, .params = p, .reads = p->store};
+    kv_node node = {.op = &kv_op_attend,
+                    .in = {q, table},
+                    .params = p,
+                    .reads = p->store,
+                    .home = p->store->k.buffer->device};
     node.out = kv_graph_tensor(g, out, q->rows, (int64_t)p->n_heads * p->store->v_dim);
     return kv_graph_add(g, &node, sizeof *p);
 }

@@ -51,6 +51,10 @@ const kv_op kv_op_cache_write = {.name = "cache_write", .check = check, .referen
 void kv_cache_write(kv_graph *g, const kv_cache_write_params *p, kv_tensor *k, kv_tensor *v,
                     kv_tensor *table) {
     if (g->status || !k || !v) return;
-    kv_node node = {.op = &kv_op_cache_write, .in = {k, v, table}, .params = p, .writes = p->store};
+    kv_node node = {.op = &kv_op_cache_write,
+                    .in = {k, v, table},
+                    .params = p,
+                    .writes = p->store,
+                    .home = p->store->k.buffer->device};
     kv_graph_add(g, &node, sizeof *p);
 }

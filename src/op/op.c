@@ -7,13 +7,9 @@ static const kv_op *const registry[] = {
 #undef KV_OP
 };
 
-int32_t kv_op_count(void) {
-    return (int32_t)(sizeof registry / sizeof *registry);
-}
+int32_t kv_op_count(void) { return (int32_t)(sizeof registry / sizeof *registry); }
 
-const kv_op *kv_op_at(int32_t i) {
-    return registry[i];
-}
+const kv_op *kv_op_at(int32_t i) { return registry[i]; }
 
 kv_status kv_check_shape(const kv_tensor *t, const char *what, int64_t rows, int64_t cols) {
     if (!t) return kv_fail(KVANT_INVALID, "%s is missing", what);

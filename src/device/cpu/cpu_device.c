@@ -1,0 +1,228 @@
+/* cpu_device.c: memory, preparation and the run loop of the CPU device. A whole segment is one run of the
+ * pool: threads take items of the current stage until none is left and meet at a barrier. */
+#include "device/cpu/cpu_device.h"
+
+#include "base/threads.h"
+#include "device/cpu/cpu_op.h"
+
+#include <stdio.h>
+
+typedef struct cpu_device {
+    kv_device device;
+    kv_pool *pool;
+    unsigned flags;
+} cpu_device;
+
+static const kv_cpu_op *const drivers[] = {
+#define KV_CPU_OP(name) &kv_cpu_##name,
+#include "device/cpu/cpu_ops.inc"
+#undef KV_CPU_OP
+};
+
+static cpu_device *self(const kv_device *d) { return d->impl; }
+
+/* ---- memory ---- */
+
+static kv_status cpu_alloc(kv_device *d, kv_buffer *out, size_t bytes) {
+    void *p = kv_pages_map(bytes ? bytes : 1);
+    if (!p) return KVANT_NO_MEMORY;
+    *out = (kv_buffer){.device = d, .bytes = bytes, .host = p, .handle = p};
+    return KVANT_OK;
+}
+
+static void cpu_release(kv_buffer *b) {
+    if (b->handle) kv_pages_unmap(b->handle, b->bytes ? b->bytes : 1);
+    *b = (kv_buffer){0};
+}
+
+/* ---- choice of kernels ---- */
+
+static const kv_layout *cpu_weight_layout(const kv_device *d, const kv_dtype *weights) {
+    for (int32_t i = 0; i < kv_kernel_count(); i++) {
+        const kv_kernel *k = kv_kernel_at(i);
+        if (k->role == KV_ROLE_matmul && k->a == weights && (k->cpu & self(d)->flags) == k->cpu)
+            return k->layout;
+    }
+    return &kv_layout_rows;
+}
+
+static const kv_cpu_op *find_driver(const kv_node *n, unsigned flags) {
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (drivers[i]->op == n->op && drivers[i]->accepts(n, flags)) return drivers[i];
+    return NULL;
+}
+
+/* An op that can be expanded is better run in parts than by its reference. */
+static bool cpu_supports(const kv_device *d, const kv_node *n) {
+    return find_driver(n, self(d)->flags) || !n->op->expand;
+}
+
+static bool reference_accepts(const kv_node *n, unsigned cpu) { return (void)n, (void)cpu, true; }
+
+static kv_status reference_prepare(kv_node *n, unsigned cpu, kv_arena *arena) {
+    (void)cpu;
+    kv_cpu_impl *impl = kv_arena_alloc(arena, 1, sizeof *impl);
+    if (!impl) return KVANT_NO_MEMORY;
+    impl->kernel = "reference";
+    n->impl = impl;
+    return KVANT_OK;
+}
+
+static int64_t reference_items(const kv_node *n, int32_t phase) { return (void)n, (void)phase, 1; }
+
+static kv_status reference_run(const kv_node *n, int32_t phase, int64_t item, void *work) {
+    (void)phase, (void)item, (void)work;
+    return n->op->reference(n);
+}
+
+static const kv_cpu_op reference_driver = {.n_phases = 1,
+                                           .accepts = reference_accepts,
+                                           .prepare = reference_prepare,
+                                           .n_items = reference_items,
+                                           .run = reference_run};
+
+kv_encode_fn *kv_cpu_encoder(const kv_dtype *d, unsigned cpu) {
+    const kv_kernel *k = kv_kernel_pick(KV_ROLE_encode, d, NULL, NULL, cpu);
+    return k ? k->encode : d->encode;
+}
+
+kv_decode_fn *kv_cpu_decoder(const kv_dtype *d, unsigned cpu) {
+    const kv_kernel *k = kv_kernel_pick(KV_ROLE_decode, d, NULL, NULL, cpu);
+    return k ? k->decode : d->decode;
+}
+
+static const char *cpu_kernel_name(const kv_device *d, const kv_node *n) {
+    (void)d;
+    return ((const kv_cpu_impl *)n->impl)->kernel;
+}
+
+/* ---- preparing and running a segment ---- */
+
+static kv_cpu_impl *impl_of(const kv_node *n) { return n->impl; }
+
+/* Resolves every node; *work is the largest workspace of a thread, *shared the largest sum within a stage. */
+static kv_status prepare_nodes(cpu_device *c, kv_segment *s, size_t *work, size_t *shared) {
+    int32_t begin = 0;
+    for (int32_t stage = 0; stage < s->n_stages; stage++) {
+        size_t sum = 0;
+        for (int32_t i = begin; i < s->stage_ends[stage]; i++) {
+            const kv_cpu_op *driver = find_driver(s->nodes[i], c->flags);
+            if (!driver) driver = &reference_driver;
+            KV_TRY(driver->prepare(s->nodes[i], c->flags, s->arena));
+            kv_cpu_impl *impl = impl_of(s->nodes[i]);
+            impl->driver = driver;
+            sum += kv_round_up(impl->shared_bytes, 64);
+            if (impl->work_bytes > *work) *work = kv_round_up(impl->work_bytes, 64);
+        }
+        if (sum > *shared) *shared = sum;
+        begin = s->stage_ends[stage];
+    }
+    return KVANT_OK;
+}
+
+static void bind_shared(kv_segment *s, size_t offset) {
+    int32_t begin = 0;
+    for (int32_t stage = 0; stage < s->n_stages; stage++) {
+        uint8_t *at = s->work.host + offset;
+        for (int32_t i = begin; i < s->stage_ends[stage]; i++) {
+            impl_of(s->nodes[i])->shared = at;
+            at += kv_round_up(impl_of(s->nodes[i])->shared_bytes, 64);
+        }
+        begin = s->stage_ends[stage];
+    }
+}
+
+static kv_status cpu_prepare(kv_device *d, kv_segment *s) {
+    size_t work = 0, shared = 0;
+    KV_TRY(prepare_nodes(self(d), s, &work, &shared));
+    size_t threads = (size_t)kv_pool_size(self(d)->pool);
+    KV_TRY(cpu_alloc(d, &s->work, threads * work + shared));
+    s->work_bytes = work;
+    bind_shared(s, threads * work);
+    return KVANT_OK;
+}
+
+typedef struct job {
+    const kv_segment *segment;
+    kv_pool *pool;
+    atomic_bool *cancel;
+    _Atomic kv_status status;
+    bool stop; /* written by thread 0 before a barrier, read by all after it */
+} job;
+
+/* Items of nodes [begin, end) in this phase, taken until there are none. */
+static void run_items(job *j, int32_t begin, int32_t end, int32_t phase, void *work) {
+    const kv_segment *s = j->segment;
+    int64_t item = kv_pool_take(j->pool), before = 0;
+    for (int32_t i = begin; i < end; i++) {
+        const kv_cpu_impl *impl = impl_of(s->nodes[i]);
+        int64_t n = phase < impl->driver->n_phases ? impl->driver->n_items(s->nodes[i], phase) : 0;
+        for (; item < before + n; item = kv_pool_take(j->pool)) {
+            kv_status status = impl->driver->run(s->nodes[i], phase, item - before, work);
+            if (status) j->status = status;
+        }
+        before += n;
+    }
+}
+
+static void run_thread(void *arg, int32_t thread) {
+    job *j = arg;
+    const kv_segment *s = j->segment;
+    void *work = s->work.host + (size_t)thread * s->work_bytes;
+    int32_t begin = 0;
+    for (int32_t stage = 0; stage < s->n_stages && !j->stop; stage++) {
+        int32_t end = s->stage_ends[stage], phases = 1;
+        for (int32_t i = begin; i < end; i++)
+            if (impl_of(s->nodes[i])->driver->n_phases > phases)
+                phases = impl_of(s->nodes[i])->driver->n_phases;
+        for (int32_t phase = 0; phase < phases; phase++) {
+            run_items(j, begin, end, phase, work);
+            if (thread == 0 && phase + 1 == phases) j->stop = j->status || atomic_load(j->cancel);
+            kv_pool_barrier(j->pool);
+        }
+        begin = end;
+    }
+}
+
+static kv_status cpu_run(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
+    job j = {.segment = s, .pool = self(d)->pool, .cancel = cancel};
+    kv_pool_run(self(d)->pool, run_thread, &j);
+    if (j.status) return j.status;
+    return atomic_load(cancel) ? kv_fail(KVANT_CANCELLED, "cancelled") : KVANT_OK;
+}
+
+/* ---- life ---- */
+
+static void cpu_destroy(kv_device *d) {
+    kv_pool_destroy(self(d)->pool);
+    kv_free(self(d));
+}
+
+kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads, unsigned flags) {
+    cpu_device *c = kv_alloc(1, sizeof *c);
+    if (!c) return KVANT_NO_MEMORY;
+    kv_status status = kv_pool_create(&c->pool, n_threads);
+    if (status) {
+        kv_free(c);
+        return status;
+    }
+    c->flags = flags;
+    c->device = (kv_device){.impl = c,
+                            .alloc = cpu_alloc,
+                            .release = cpu_release,
+                            .weight_layout = cpu_weight_layout,
+                            .supports = cpu_supports,
+                            .prepare = cpu_prepare,
+                            .run = cpu_run,
+                            .kernel_name = cpu_kernel_name,
+                            .destroy = cpu_destroy};
+    snprintf(c->device.name, sizeof c->device.name, "cpu:%d", index);
+    *out = &c->device;
+    return KVANT_OK;
+}
+
+struct kv_pool *kv_cpu_device_pool(const kv_device *d) {
+    return self(d)->pool;
+}
+
+unsigned kv_cpu_device_flags(const kv_device *d) { return self(d)->flags; }

@@ -1,0 +1,10 @@
+/* stage.h: which nodes may run side by side. */
+#pragma once
+
+#include "core/graph.h"
+
+/* stage_of[i] of every node, counted over the whole graph, never falling: a node that needs something made in
+ * the current stage starts the next. */
+kv_status kv_stage_assign(const kv_graph *g, int32_t *stage_of);
+/* Fills segment->stage_ends from the stages of its nodes. */
+kv_status kv_stage_ends(kv_segment *s, const int32_t *stage_of);
