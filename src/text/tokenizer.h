@@ -18,11 +18,12 @@ kv_status kv_tokenizer_create(kv_tokenizer **out, const kv_gguf *g);
 void kv_tokenizer_destroy(kv_tokenizer *t);
 
 int32_t kv_tokenizer_size(const kv_tokenizer *t);
-const char *kv_tokenizer_model(const kv_tokenizer *t); /* "bpe", "spm" */
+const char *kv_tokenizer_model(const kv_tokenizer *t); /* "bpe", "spm", "spm-ranked" */
 const char *kv_tokenizer_pre(const kv_tokenizer *t);   /* "smollm", "qwen2", ...; "" if the kind has none */
 /* Special ids; -1 = none. */
 int32_t kv_tokenizer_bos(const kv_tokenizer *t);
 int32_t kv_tokenizer_eos(const kv_tokenizer *t);
+int32_t kv_tokenizer_unknown(const kv_tokenizer *t);
 bool kv_tokenizer_adds_bos(const kv_tokenizer *t);
 bool kv_tokenizer_adds_eos(const kv_tokenizer *t);
 /* EOS, end of turn and the like (<|im_end|>, <end_of_turn>, <|eot_id|>, ...). */
@@ -37,13 +38,23 @@ typedef struct kv_tokens {
     size_t count, capacity;
 } kv_tokens;
 
+typedef struct kv_text_range {
+    size_t first, end; /* bytes [first, end) */
+} kv_text_range;
+
 typedef struct kv_encode_options {
     bool add_special;   /* the BOS/EOS that the model asks for */
     bool parse_special; /* control tokens written in the text become tokens */
     bool continues;     /* the text goes on from earlier tokens: no space prefix, no BOS */
+    /* With parse_special: where the text is to be taken literally all the same (a message's content). Ascending,
+     * disjoint, borrowed during the call. */
+    const kv_text_range *literal;
+    size_t n_literal;
 } kv_encode_options;
 
-/* Appends the tokens of any bytes. Linear time, also for 1 MB of one letter. */
+/* Appends the tokens of any bytes (at most KV_TEXT_BYTES_MAX); on failure `out` is as before. O(n log n) time, also
+ * for 1 MB of one letter. What a byte-level vocabulary has no letter for becomes U+FFFD. */
+#define KV_TEXT_BYTES_MAX (INT32_MAX / 4)
 kv_status kv_tokenizer_encode(const kv_tokenizer *t, const char *text, size_t size, kv_encode_options options,
                               kv_tokens *out);
 /* The bytes of a token as text: byte tokens as their byte, BPE letters mapped back. Control tokens are empty unless
