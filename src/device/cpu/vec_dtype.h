@@ -1,0 +1,54 @@
+/* vec_dtype.h: numbers of a row of some dtype as a vector, bit for bit what the scalar decode gives. Kernels
+ * take one of these as a parameter. `at` is a multiple of KV_LANES; `n` < KV_LANES only where blocks are
+ * single numbers. */
+#pragma once
+
+#include "device/cpu/vec.h"
+#include "dtype/q4_0.h"
+#include "dtype/q4_1.h"
+#include "dtype/q8_0.h"
+
+typedef kv_vec kv_vec_row_fn(const void *row, int32_t at, int32_t n);
+
+static inline kv_vec kv_vec_row_f32(const void *row, int32_t at, int32_t n) {
+    const float *p = (const float *)row + at;
+    return n == KV_LANES ? kv_vec_load(p) : kv_vec_load_n(p, n);
+}
+
+static inline kv_vec kv_vec_row_f16(const void *row, int32_t at, int32_t n) {
+    const uint16_t *p = (const uint16_t *)row + at;
+    return n == KV_LANES ? kv_vec_load_half(p) : kv_vec_load_half_n(p, n);
+}
+
+static inline kv_vec kv_vec_row_bf16(const void *row, int32_t at, int32_t n) {
+    return kv_vec_from_bits(kv_vec_int_shift_left(kv_vec_load_u16_n((const uint16_t *)row + at, n), 16));
+}
+
+static inline kv_vec kv_vec_row_q8_0(const void *row, int32_t at, int32_t n) {
+    (void)n;
+    const kv_q8_0_block *block = (const kv_q8_0_block *)row + at / KV_Q8_0_ELEMS;
+    kv_vec quants = kv_vec_from_int(kv_vec_load_i8(block->quants + at % KV_Q8_0_ELEMS));
+    return kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), quants);
+}
+
+/* KV_LANES quants from `at` on of a block of 32: 16 bytes with the first half in the low nibbles. */
+static inline kv_vec_int kv_vec_nibbles(const uint8_t quants[16], int32_t at) {
+    kv_vec_int bytes = kv_vec_load_u8(quants + at % 16);
+    return at < 16 ? kv_vec_int_and(bytes, kv_vec_int_set(15)) : kv_vec_int_shift_right(bytes, 4);
+}
+
+static inline kv_vec kv_vec_row_q4_0(const void *row, int32_t at, int32_t n) {
+    (void)n;
+    const kv_q4_0_block *block = (const kv_q4_0_block *)row + at / KV_Q4_0_ELEMS;
+    kv_vec_int quants = kv_vec_nibbles(block->quants, at % KV_Q4_0_ELEMS);
+    kv_vec level = kv_vec_from_int(kv_vec_int_sub(quants, kv_vec_int_set(8)));
+    return kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), level);
+}
+
+static inline kv_vec kv_vec_row_q4_1(const void *row, int32_t at, int32_t n) {
+    (void)n;
+    const kv_q4_1_block *block = (const kv_q4_1_block *)row + at / KV_Q4_1_ELEMS;
+    kv_vec quants = kv_vec_from_int(kv_vec_nibbles(block->quants, at % KV_Q4_1_ELEMS));
+    return kv_vec_add(kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), quants),
+                      kv_vec_set(kv_vec_half(block->min)));
+}
