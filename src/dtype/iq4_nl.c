@@ -2,6 +2,7 @@
 #include "dtype/iq4_nl.h"
 
 #include "dtype/dtype.h"
+#include "dtype/fit.h"
 #include "dtype/quant.h"
 
 enum { HALF = KV_IQ4_NL_ELEMS / 2 };
@@ -19,6 +20,24 @@ static void decode(float *dst, const void *src, int64_t n) {
     }
 }
 
+static void encode_block(kv_iq4_nl_block *block, const float *src) {
+    static const kv_fit_format format = {1,     KV_IQ4_NL_ELEMS, 1, 1, .level_min = -127, .level_max = 113,
+                                         levels};
+    kv_fit fit;
+    kv_fit_symmetric(&fit, src, &format);
+    block->scale = fit.scale;
+    for (int i = 0; i < HALF; i++) {
+        int32_t low = kv_fit_level_index(levels, fit.levels[i]);
+        int32_t high = kv_fit_level_index(levels, fit.levels[i + HALF]);
+        block->quants[i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void encode(void *dst, const float *src, int64_t n) {
+    kv_iq4_nl_block *block = dst;
+    for (int64_t b = 0; b < n / KV_IQ4_NL_ELEMS; b++) encode_block(block + b, src + b * KV_IQ4_NL_ELEMS);
+}
+
 const kv_dtype kv_dtype_iq4_nl = {
     .name = "iq4_nl",
     .gguf_id = 20,
@@ -27,5 +46,6 @@ const kv_dtype kv_dtype_iq4_nl = {
     .n_planes = 2,
     .plane_bytes = {2, KV_IQ4_NL_ELEMS / 2},
     .decode = decode,
+    .encode = encode,
     .act_8bit = true,
 };

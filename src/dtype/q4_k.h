@@ -28,3 +28,12 @@ static inline void kv_q4_k_scales(uint8_t s[KV_Q4_K_SUBS], uint8_t m[KV_Q4_K_SUB
         m[j + 4] = (uint8_t)(packed[j + 8] >> 4 | packed[j + 4] >> 6 << 4);
     }
 }
+
+static inline void kv_q4_k_pack_scales(uint8_t packed[12], const int8_t s[KV_Q4_K_SUBS],
+                                       const int8_t m[KV_Q4_K_SUBS]) {
+    for (int j = 0; j < 4; j++) {
+        packed[j] = (uint8_t)(s[j] | s[j + 4] >> 4 << 6);
+        packed[j + 4] = (uint8_t)(m[j] | m[j + 4] >> 4 << 6);
+        packed[j + 8] = (uint8_t)((s[j + 4] & 15) | (m[j + 4] & 15) << 4);
+    }
+}

@@ -2,6 +2,7 @@
 #include "dtype/q5_k.h"
 
 #include "dtype/dtype.h"
+#include "dtype/fit.h"
 #include "dtype/quant.h"
 
 static void decode_block(float *dst, const kv_q5_k_block *block) {
@@ -20,6 +21,24 @@ static void decode(float *dst, const void *src, int64_t n) {
     for (int64_t b = 0; b < n / KV_Q5_K_ELEMS; b++) decode_block(dst + b * KV_Q5_K_ELEMS, block + b);
 }
 
+static void encode_block(kv_q5_k_block *block, const float *src) {
+    static const kv_fit_format format = {.n_subs = 8, .sub_elems = 32, .scale_max = 63, .level_max = 31};
+    kv_fit fit;
+    kv_fit_affine(&fit, src, &format);
+    *block = (kv_q5_k_block){.scale = fit.scale, .min = fit.min};
+    kv_q4_k_pack_scales(block->scales, fit.scales, fit.mins);
+    for (int i = 0; i < KV_Q5_K_ELEMS; i++) {
+        uint8_t *low = block->quants + i / 64 * 32 + i % 32, *high = block->high + i % 32;
+        *low = (uint8_t)(*low | (fit.levels[i] & 15) << 4 * (i / 32 % 2));
+        *high = (uint8_t)(*high | fit.levels[i] >> 4 << i / 32);
+    }
+}
+
+static void encode(void *dst, const float *src, int64_t n) {
+    kv_q5_k_block *block = dst;
+    for (int64_t b = 0; b < n / KV_Q5_K_ELEMS; b++) encode_block(block + b, src + b * KV_Q5_K_ELEMS);
+}
+
 const kv_dtype kv_dtype_q5_k = {
     .name = "q5_k",
     .gguf_id = 13,
@@ -28,5 +47,6 @@ const kv_dtype kv_dtype_q5_k = {
     .n_planes = 4,
     .plane_bytes = {4, 12, KV_Q5_K_ELEMS / 8, KV_Q5_K_ELEMS / 2},
     .decode = decode,
+    .encode = encode,
     .act_8bit = true,
 };
