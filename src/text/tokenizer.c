@@ -31,8 +31,7 @@ static const char *const end_texts[] = {
     "<eos>",
     "<|end_of_turn|>",
     "<|END_OF_TURN_TOKEN|>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "<｜end▁of▁sentence｜>",
 };
 
 static bool equals(kv_gguf_string s, const char *text) {
@@ -160,8 +159,6 @@ const char *kv_tokenizer_pre(const kv_tokenizer *t) { return t->pre; }
 int32_t kv_tokenizer_bos(const kv_tokenizer *t) { return t->bos; }
 
 int32_t kv_tokenizer_eos(const kv_tokenizer *t) { return t->eos; }
-
-int32_t kv_tokenizer_unknown(const kv_tokenizer *t) { return t->unknown; }
 
 bool kv_tokenizer_adds_bos(const kv_tokenizer *t) { return t->adds_bos; }
 
