@@ -145,6 +145,16 @@ class Model:
         self.keys, self.values = [None] * self.h.n_layers, [None] * self.h.n_layers
         self.n_past = 0
 
+    def drop(self, first, end):
+        """Forgets the tokens [first, end) and moves the later ones down. Rotations add up: their keys are turned back by
+        the distance, without the magnitude, which they have already."""
+        for layer, (k, v) in enumerate(zip(self.keys, self.values)):
+            rope = SimpleNamespace(inv=self.h.ropes[layer].inv, mag=1.0)
+            moved = rotate(k[end:], np.full(len(k) - end, first - end), rope, self.h.neox)
+            self.keys[layer] = np.concatenate([k[:first], moved])
+            self.values[layer] = np.concatenate([v[:first], v[end:]])
+        self.n_past -= end - first
+
     def linear(self, x, name):
         y, bias = x @ self.w[name + ".weight"].T, self.w.get(name + ".bias")
         return y if bias is None else y + bias

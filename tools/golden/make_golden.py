@@ -35,11 +35,17 @@ def lines_of(values, per_line):
     return "".join(" ".join(values[i : i + per_line]) + "\n" for i in range(0, len(values), per_line))
 
 
-def write_prompt(out, model, name, ids, n_ctx):
-    model.clear()
-    row = model.logits(model.eval(ids)[-1:])[0]
-    top, other = chosen_tokens(row, np.random.default_rng(len(ids)))
-    out.write(f"prompt {name} n_ctx {n_ctx} n_tokens {len(ids)}\n" + lines_of([str(i) for i in ids], 20))
+def write_prompt(out, model, name, steps, n_ctx):
+    """steps: lists of token ids to append, and (first, end) ranges to drop; the last one is a list."""
+    out.write(f"prompt {name} n_ctx {n_ctx} n_steps {len(steps)}\n")
+    for step in steps:
+        if isinstance(step, tuple):
+            out.write("drop {} {}\n".format(*step))
+            model.drop(*step)
+        else:
+            out.write(f"eval {len(step)}\n" + lines_of([str(i) for i in step], 20))
+            row = model.logits(model.eval(step)[-1:])[0]
+    top, other = chosen_tokens(row, np.random.default_rng(model.n_past))
     out.write(f"logits n_vocab {len(row)} lse {log_sum_exp(row):.12g} n_top {len(top)} n_other {len(other)}\n")
     out.write(lines_of([f"{i} {row[i]:.9g}" for i in [*top, *other]], 8))
     out.write(f"greedy {N_GREEDY}\n")
@@ -50,11 +56,11 @@ def write_prompt(out, model, name, ids, n_ctx):
 
 
 def write_golden(path, model_path, prompts):
-    """prompts: (name, ids, n_ctx); n_ctx 0 = any that holds them."""
+    """prompts: (name, steps, n_ctx); n_ctx 0 = any that holds them."""
     with open(path + ".part", "w") as out:
         out.write(f"kvant-golden 1\nmodel {os.path.basename(model_path)}\n")
-        for name, ids, n_ctx in prompts:
-            write_prompt(out, Model(model_path, n_ctx or 4096), name, ids, n_ctx)
+        for name, steps, n_ctx in prompts:
+            write_prompt(out, Model(model_path, n_ctx or 4096), name, steps, n_ctx)
         out.write("end\n")
     os.replace(path + ".part", path)
 
@@ -81,7 +87,7 @@ def real(models_dir, *files):
         all_prompts = json.load(f)
     for file in files or all_prompts:
         path, stem = os.path.join(models_dir, file), os.path.join(DATA, file.removesuffix(".gguf"))
-        prompts = [(n, p["ids"], 0) for n, p in all_prompts[file].items() if "text" in p]
+        prompts = [(n, [p["ids"]], 0) for n, p in all_prompts[file].items() if "text" in p]
         write_golden(stem + ".golden", path, prompts)
         for name, p in all_prompts[file].items():
             if "text" not in p:
@@ -92,7 +98,12 @@ def synthetic(*names):
     from make_synthetic import MODELS, prompt_ids
 
     for name in names or MODELS:
-        prompts = [(f"random{n}", prompt_ids(name, n), n_ctx) for n, n_ctx in MODELS[name].prompts]
+        spec = MODELS[name]
+        prompts = [(f"random{n}", [prompt_ids(name, n)], n_ctx) for n, n_ctx in spec.prompts]
+        if spec.shift:
+            n, first, end, more = spec.shift
+            ids = prompt_ids(name, n + more)
+            prompts.append((f"shift{n}", [ids[:n], (first, end), ids[n:]], spec.prompts[-1][1]))
         write_golden(os.path.join(DATA, name + ".golden"), os.path.join(DATA, name + ".gguf"), prompts)
 
 
