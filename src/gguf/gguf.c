@@ -19,13 +19,6 @@ static kv_status add_file(kv_gguf *g, kv_file_map map, bool mapped) {
     return kv_gguf_parse(g, g->files.at + g->files.count - 1);
 }
 
-static kv_status add_path(kv_gguf *g, const char *path) {
-    kv_file_map map;
-    KV_TRY(kv_file_map_open(&map, path));
-    kv_status status = add_file(g, map, true);
-    return status ? kv_fail_in(status, "%s", path) : KVANT_OK;
-}
-
 /* ---- sets of files ---- */
 
 typedef struct split {
@@ -45,6 +38,14 @@ static kv_status read_split(split *out, const kv_gguf_file *file) {
         if (v) KV_TRY(kv_gguf_value_integer(keys[i].field, v, 0, keys[i].max));
     }
     return KVANT_OK;
+}
+
+static kv_status add_path(kv_gguf *g, split *out, const char *path) {
+    kv_file_map map;
+    KV_TRY(kv_file_map_open(&map, path));
+    kv_status status = add_file(g, map, true);
+    if (!status) status = read_split(out, g->files.at + g->files.count - 1);
+    return status ? kv_fail_in(status, "%s", path) : KVANT_OK;
 }
 
 /* Bytes of "-00001-of-00005.gguf". */
@@ -75,8 +76,7 @@ static kv_status add_part(kv_gguf *g, const char *first_path, int64_t no, int64_
     if (!path) return KVANT_NO_MEMORY;
     split_suffix(suffix, no, count);
     memcpy(path + n - SUFFIX_BYTES, suffix, SUFFIX_BYTES);
-    kv_status status = add_path(g, path);
-    if (!status) status = read_split(&part, g->files.at + g->files.count - 1);
+    kv_status status = add_path(g, &part, path);
     if (!status && (part.no != no || part.count != count))
         status = kv_fail(KVANT_FORMAT, "%s: it says file %lld of %lld, not %lld of %lld", path,
                          (long long)part.no + 1, (long long)part.count, (long long)no + 1, (long long)count);
@@ -86,8 +86,7 @@ static kv_status add_part(kv_gguf *g, const char *first_path, int64_t no, int64_
 
 static kv_status add_set(kv_gguf *g, const char *path) {
     split s;
-    KV_TRY(add_path(g, path));
-    KV_TRY(read_split(&s, g->files.at));
+    KV_TRY(add_path(g, &s, path));
     if (s.count <= 1) return KVANT_OK;
     KV_TRY(check_first(path, &s));
     for (int64_t no = 1; no < s.count; no++) KV_TRY(add_part(g, path, no, s.count));
@@ -148,9 +147,7 @@ void kv_gguf_close(kv_gguf *g) {
 
 /* ---- looking up ---- */
 
-int32_t kv_gguf_version(const kv_gguf *g) {
-    return g->files.at[0].version;
-}
+int32_t kv_gguf_version(const kv_gguf *g) { return g->files.at[0].version; }
 
 size_t kv_gguf_file_bytes(const kv_gguf *g) {
     size_t bytes = 0;
@@ -158,25 +155,17 @@ size_t kv_gguf_file_bytes(const kv_gguf *g) {
     return bytes;
 }
 
-int64_t kv_gguf_n_values(const kv_gguf *g) {
-    return (int64_t)g->files.at[0].values.count;
-}
+int64_t kv_gguf_n_values(const kv_gguf *g) { return (int64_t)g->files.at[0].values.count; }
 
-const kv_gguf_value *kv_gguf_value_at(const kv_gguf *g, int64_t i) {
-    return g->files.at[0].values.at + i;
-}
+const kv_gguf_value *kv_gguf_value_at(const kv_gguf *g, int64_t i) { return g->files.at[0].values.at + i; }
 
 const kv_gguf_value *kv_gguf_find(const kv_gguf *g, const char *key) {
     return kv_gguf_file_find(g->files.at, key);
 }
 
-int64_t kv_gguf_n_tensors(const kv_gguf *g) {
-    return (int64_t)g->tensors.count;
-}
+int64_t kv_gguf_n_tensors(const kv_gguf *g) { return (int64_t)g->tensors.count; }
 
-const kv_gguf_tensor *kv_gguf_tensor_at(const kv_gguf *g, int64_t i) {
-    return g->tensors.at + i;
-}
+const kv_gguf_tensor *kv_gguf_tensor_at(const kv_gguf *g, int64_t i) { return g->tensors.at + i; }
 
 const kv_gguf_tensor *kv_gguf_find_tensor(const kv_gguf *g, const char *name) {
     int64_t i = kv_name_index_find(&g->tensor_names, name);

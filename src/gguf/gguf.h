@@ -13,6 +13,8 @@ typedef enum kv_gguf_type { /* the numbers of the format */
     KV_GGUF_U8, KV_GGUF_I8, KV_GGUF_U16, KV_GGUF_I16, KV_GGUF_U32, KV_GGUF_I32, KV_GGUF_F32, KV_GGUF_BOOL,
     KV_GGUF_STRING, KV_GGUF_ARRAY, KV_GGUF_U64, KV_GGUF_I64, KV_GGUF_F64
 } kv_gguf_type;
+const char *kv_gguf_type_name(kv_gguf_type type); /* "u32", "string", ... */
+size_t kv_gguf_type_bytes(kv_gguf_type type);     /* 0 for strings and arrays */
 
 typedef struct kv_gguf_string {
     const char *at; /* borrowed from the map, not NUL-terminated */
