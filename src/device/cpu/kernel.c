@@ -4,12 +4,12 @@
 #include <stddef.h>
 
 #define KV_ANY(role, a, b, layout, flags, name) kv_##role##_fn name;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(KVANT_NO_SIMD)
 #define KV_X86 KV_ANY
 #else
 #define KV_X86(...)
 #endif
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(KVANT_NO_SIMD)
 #define KV_ARM KV_ANY
 #else
 #define KV_ARM(...)
