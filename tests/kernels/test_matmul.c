@@ -53,12 +53,13 @@ static const struct {
     {"q5_k", 2, {0, 2}}, {"q6_k", 1, {208}},    {"iq4_nl", 1, {0}}, {"iq4_xs", 1, {0}},
 };
 
-typedef enum fill { RANDOM, ALL_0, ALL_80, ALL_FF, N_FILLS } fill;
+typedef enum fill { RANDOM, LOWEST, HIGHEST, N_FILLS } fill; /* all quants alike: sums as large as they get */
 
 /* Plain rows of weights: any bytes for quants, scales between 0.001 and 0.1. */
 static void make_coded(uint8_t *dst, const kv_dtype *d, size_t bytes, fill how, kv_random *random) {
-    static const uint8_t constant[N_FILLS] = {0, 0, 0x80, 0xff};
-    for (size_t i = 0; i < bytes; i++) dst[i] = how ? constant[how] : (uint8_t)(kv_random_u64(random) >> 32);
+    uint8_t lowest = d == &kv_dtype_q8_0 ? 0x80 : 0, constant = how == LOWEST ? lowest : (uint8_t)~lowest;
+    for (size_t i = 0; i < bytes; i++)
+        dst[i] = how == RANDOM ? (uint8_t)(kv_random_u64(random) >> 32) : constant;
     for (size_t t = 0; t < sizeof half_fields / sizeof *half_fields; t++) {
         if (strcmp(half_fields[t].dtype, d->name)) continue;
         for (size_t b = 0; b < bytes; b += (size_t)d->block_bytes)
@@ -78,7 +79,7 @@ static void make_weights(uint8_t *dst, const kv_dtype *d, int64_t n, fill how, k
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        float x = how == ALL_0 ? 0 : kv_random_normal(random);
+        float x = how == LOWEST ? 0 : kv_random_normal(random);
         d->encode(dst + kv_dtype_bytes(d, i), &x, 1);
     }
 }
@@ -212,7 +213,7 @@ static void check_kernel(const kv_kernel *k, const problem *p, const char *what)
 
 /* Every kernel of one pair of dtypes and layout on the same numbers. */
 static void check_problem(const kv_kernel *first, problem p, fill how, kv_random *random, unsigned cpu) {
-    static const char *const names[N_FILLS] = {"random", "all 00", "all 80", "all ff"};
+    static const char *const names[N_FILLS] = {"random", "lowest", "highest"};
     problem_init(&p, how, random);
     for (int32_t i = 0; i < kv_kernel_count(); i++) {
         const kv_kernel *k = kv_kernel_at(i);

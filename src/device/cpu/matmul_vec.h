@@ -1,0 +1,199 @@
+/* matmul_vec.h: the skeleton of the matmul kernels for weights in quantized blocks and activations in a8. The
+ * lanes of a vector are rows of a tile of tile16x4, KV_LANES at a time. A format brings what is particular to
+ * a dtype: the scales of a block and how 32 quants of each row become bytes; all of it is inlined into one
+ * kernel.
+ *
+ *     for each tile: for a few columns of x at a time: for each block: unpack once, then for each column
+ *         integer sum over the quants that share a scale     exact
+ *         y += sum * (scale * x.scale) [+ min * x.sum]       f32
+ *
+ * A column's sum is built in the same order whatever n_x is: results do not depend on the shape of the batch.
+ */
+#pragma once
+
+#include "device/cpu/dot.h"
+#include "device/cpu/kernel.h"
+#include "dtype/a8.h"
+
+enum {
+    KV_QUADS = 8,                    /* vectors of 4 bytes a row in a step of 32 elements */
+    KV_MAX_SUBS = 16,                /* of a block */
+    KV_MAX_COLUMNS = KV_LANES / 2,   /* multiplied at a time: what the registers hold */
+    KV_TILE_QUAD = 4 * KV_TILE_ROWS, /* bytes from one 4-byte turn to the next in a tile */
+};
+
+#define KV_PLANE(dtype, field) offsetof(kv_##dtype##_block, field)
+
+/* A block of a tile, seen from the rows that a vector holds. Planes are named by their offset in a row's
+ * block. */
+typedef struct kv_tile_block {
+    const uint8_t *at;
+    int32_t row; /* the first: 0, or 8 where vectors hold 8 rows */
+} kv_tile_block;
+
+/* 4-byte turn i of a plane; a plane of one f16; one of two f16. */
+KV_TEMPLATE kv_bytes kv_tile_quad(kv_tile_block b, size_t plane, int32_t i) {
+    return kv_bytes_load(b.at + plane * KV_TILE_ROWS + i * KV_TILE_QUAD + 4 * b.row);
+}
+KV_TEMPLATE kv_vec kv_tile_half(kv_tile_block b, size_t plane) {
+    return kv_vec_load_half(b.at + plane * KV_TILE_ROWS + 2 * b.row);
+}
+KV_TEMPLATE void kv_tile_half_pair(kv_vec *first, kv_vec *second, kv_tile_block b, size_t plane) {
+    kv_vec_load_half_pairs(first, second, b.at + plane * KV_TILE_ROWS + 4 * b.row);
+}
+
+/* The scales of a block, rows in the lanes, one vector for each sub-block: x = scale * (q - offset) + min. */
+typedef struct kv_tile_scales {
+    kv_vec scale[KV_MAX_SUBS], min[KV_MAX_SUBS];
+} kv_tile_scales;
+
+typedef struct kv_tile_format {
+    int32_t elems;     /* of a block */
+    int32_t bytes;     /* of a row's block */
+    int32_t sub_elems; /* numbers that share a scale: 32 or 16 */
+    int32_t steps;     /* 32-element steps in a group; unpack gets its step as a constant: 1, 2 or 4 */
+    int32_t max;       /* the largest q */
+    int32_t offset;
+    bool is_signed; /* q is from -128 to 127, offset is 0 */
+    bool has_min;
+    void (*scales)(kv_tile_scales *s, kv_tile_block b);
+    /* Elements 32 * (group * steps + step) and on; lane r of q[i] holds q of elements 4 i to 4 i + 3 of row
+     * r. */
+    void (*unpack)(kv_bytes q[KV_QUADS], kv_tile_block b, int32_t group, int32_t step);
+} kv_tile_format;
+
+/* Signed weights for a dot product that wants them unsigned: the flipped sign bit adds 128. */
+KV_TEMPLATE int32_t kv_tile_offset(const kv_tile_format *f) {
+    return f->is_signed && !KV_DOT_SIGNED ? 128 : f->offset;
+}
+
+/* The minimum of a sub-block, an offset of its quants included. */
+KV_TEMPLATE kv_vec kv_tile_min(const kv_tile_format *f, const kv_tile_scales *s, int32_t sub) {
+    if (f->has_min) return s->min[sub];
+    return kv_vec_mul(s->scale[sub], kv_vec_set((float)-kv_tile_offset(f)));
+}
+
+/* Sums of x's quants over half blocks, in memory to be broadcast from, where 16 elements share a scale: as
+ * f32 for their minimum, or -offset * sum as integers. With 32 elements, x.sum serves both. */
+typedef union kv_column_sums {
+    int32_t corrections[KV_LANES];
+    float sums[KV_LANES];
+} kv_column_sums;
+
+KV_TEMPLATE void kv_column_sums_init(kv_column_sums *out, const kv_tile_format *f,
+                                     const kv_a8_block *const x[], int n) {
+    const int8_t *quants[KV_MAX_COLUMNS];
+    for (int j = 0; j < n; j++) quants[j] = x[j]->quants;
+    if (f->has_min) {
+        kv_vec_store(out->sums, kv_vec_from_int(kv_half_sums(quants, n, 1)));
+    } else {
+        kv_vec_int v = kv_vec_int_sub(kv_vec_int_set(0), kv_half_sums(quants, n, f->offset));
+        memcpy(out->corrections, &v, sizeof v);
+    }
+}
+
+/* sums[j] = the dot products of quads [first, end) of the weights with column j. */
+KV_TEMPLATE void kv_dot_columns(kv_vec_int sums[], int n, const kv_tile_format *f, const kv_bytes q[],
+                                const kv_a8_block *const x[], int first, int end) {
+    const int capacity = kv_dot_capacity(f->is_signed ? 128 : f->max),
+              run = capacity < end - first ? capacity : end - first;
+    const bool is_signed = f->is_signed;
+#pragma GCC unroll 8
+    for (int r = first; r < end; r += run) {
+        kv_dot dot[KV_MAX_COLUMNS];
+#pragma GCC unroll 8
+        for (int i = r; i < r + run; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < n; j++) {
+                kv_bytes four = kv_bytes_set4(x[j]->quants + 4 * i);
+                dot[j] =
+                    i == r ? kv_dot_first(q[i], four, is_signed) : kv_dot_add(dot[j], q[i], four, is_signed);
+            }
+#pragma GCC unroll 8
+        for (int j = 0; j < n; j++)
+            sums[j] = r == first ? kv_dot_sum(dot[j]) : kv_vec_int_add(sums[j], kv_dot_sum(dot[j]));
+    }
+}
+
+/* One step of 32 elements for n columns, whose blocks are x[j]. */
+KV_TEMPLATE void kv_tile_step(kv_vec y[], int n, const kv_tile_format *f, const kv_tile_scales *s,
+                              kv_tile_block b, const kv_a8_block *const x[], int32_t group, int32_t step) {
+    kv_bytes q[KV_QUADS];
+    f->unpack(q, b, group, step);
+    if (f->is_signed && !KV_DOT_SIGNED)
+        for (int i = 0; i < KV_QUADS; i++) q[i] = kv_bytes_xor(q[i], kv_bytes_set(128));
+    const int subs = 32 / f->sub_elems, quads = KV_QUADS / subs;
+    const int32_t first_sub = (group * f->steps + step) * subs;
+    kv_column_sums sums;
+    if (subs == 2) kv_column_sums_init(&sums, f, x, n);
+#pragma GCC unroll 2
+    for (int h = 0; h < subs; h++) {
+        kv_vec_int dots[KV_MAX_COLUMNS];
+        kv_dot_columns(dots, n, f, q, x, h * quads, (h + 1) * quads);
+        kv_vec scale = s->scale[first_sub + h], min = kv_tile_min(f, s, first_sub + h);
+#pragma GCC unroll 8
+        for (int j = 0; j < n; j++) {
+            const int sum = kv_half_sum_at(j) + h * KV_HALF_SUM;
+            if (subs == 2 && f->offset)
+                dots[j] = kv_vec_int_add(dots[j], kv_vec_int_set(sums.corrections[sum]));
+            kv_vec x_scale = kv_vec_set(x[j]->scale);
+            y[j] = kv_vec_fma(kv_vec_mul(kv_vec_from_int(dots[j]), scale), x_scale, y[j]);
+            if (subs == 2 && f->has_min)
+                y[j] = kv_vec_fma(kv_vec_mul(min, kv_vec_set(sums.sums[sum])), x_scale, y[j]);
+            if (subs == 1 && (f->has_min || kv_tile_offset(f)))
+                y[j] = kv_vec_fma(min, kv_vec_set(x[j]->sum), y[j]);
+        }
+    }
+}
+
+/* Columns [first, first + n) times `rows` rows of a tile from `row` on. */
+KV_TEMPLATE void kv_tile_columns(const kv_matmul_args *a, const kv_tile_format *f, int32_t tile, int32_t row,
+                                 int32_t rows, int32_t first, int n) {
+    const uint8_t *block = (const uint8_t *)a->w + (size_t)tile * a->tile_bytes;
+    const uint8_t *x = (const uint8_t *)a->x + (size_t)first * a->x_bytes;
+    const int parts = rows / KV_LANES;
+    kv_vec y[KV_TILE_ROWS / KV_LANES][KV_MAX_COLUMNS];
+#pragma GCC unroll 2
+    for (int p = 0; p < parts; p++)
+#pragma GCC unroll 8
+        for (int j = 0; j < n; j++) y[p][j] = kv_vec_set(0);
+    for (int64_t c = 0; c < a->cols; c += f->elems, block += f->bytes * KV_TILE_ROWS) {
+        kv_tile_scales s[KV_TILE_ROWS / KV_LANES];
+#pragma GCC unroll 2
+        for (int p = 0; p < parts; p++) f->scales(&s[p], (kv_tile_block){block, row + p * KV_LANES});
+        for (int32_t group = 0; group < f->elems / 32 / f->steps; group++)
+#pragma GCC unroll 4
+            for (int32_t step = 0; step < f->steps; step++, x += sizeof(kv_a8_block)) {
+                const kv_a8_block *at[KV_MAX_COLUMNS];
+#pragma GCC unroll 8
+                for (int j = 0; j < n; j++) at[j] = (const kv_a8_block *)(x + (size_t)j * a->x_bytes);
+#pragma GCC unroll 2
+                for (int p = 0; p < parts; p++)
+                    kv_tile_step(y[p], n, f, &s[p], (kv_tile_block){block, row + p * KV_LANES}, at, group,
+                                 step);
+            }
+    }
+    float *out = a->y + (size_t)first * a->y_step + (size_t)tile * KV_TILE_ROWS + row;
+#pragma GCC unroll 2
+    for (int p = 0; p < parts; p++)
+#pragma GCC unroll 8
+        for (int j = 0; j < n; j++) kv_vec_store(out + (size_t)j * a->y_step + p * KV_LANES, y[p][j]);
+}
+
+/* Many columns leave no registers for a second vector of rows. */
+KV_TEMPLATE void kv_tile_matmul(const kv_matmul_args *a, const kv_tile_format f) {
+    for (int32_t tile = 0; tile < a->n_tiles; tile++) {
+        int32_t j = 0;
+        for (; j + KV_MAX_COLUMNS <= a->n_x; j += KV_MAX_COLUMNS)
+            for (int32_t row = 0; row < KV_TILE_ROWS; row += KV_LANES)
+                kv_tile_columns(a, &f, tile, row, KV_LANES, j, KV_MAX_COLUMNS);
+        if (KV_MAX_COLUMNS > 4 && a->n_x & 4) kv_tile_columns(a, &f, tile, 0, KV_TILE_ROWS, j, 4), j += 4;
+        if (a->n_x & 2) kv_tile_columns(a, &f, tile, 0, KV_TILE_ROWS, j, 2), j += 2;
+        if (a->n_x & 1) kv_tile_columns(a, &f, tile, 0, KV_TILE_ROWS, j, 1);
+    }
+}
+
+/* Defines kv_matmul_<dtype>_tile16x4_<isa> from the format kv_tile_<dtype>. */
+#define KV_MATMUL(dtype, isa)                        \
+    kv_matmul_fn kv_matmul_##dtype##_tile16x4_##isa; \
+    void kv_matmul_##dtype##_tile16x4_##isa(const kv_matmul_args *a) { kv_tile_matmul(a, kv_tile_##dtype()); }
