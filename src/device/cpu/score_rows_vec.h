@@ -109,16 +109,27 @@ KV_TEMPLATE void kv_score_many_block(const kv_score_args *a, const float *panel,
     }
 }
 
+/* Not inlined: it does not depend on the dtype. */
+static __attribute__((noinline)) void kv_score_many_queries(const kv_score_args *a, const float *panel,
+                                                            int32_t c, int32_t d, int32_t n_dims) {
+    int32_t q = 0;
+    for (; q + KV_SCORE_QUERIES <= a->n_q; q += KV_SCORE_QUERIES)
+        kv_score_many_block(a, panel, q, KV_SCORE_QUERIES, c, d, n_dims);
+    int32_t rest = a->n_q - q;
+    if (rest & 4) kv_score_many_block(a, panel, q, 4, c, d, n_dims);
+    q += rest & 4;
+    if (rest & 2) kv_score_many_block(a, panel, q, 2, c, d, n_dims);
+    q += rest & 2;
+    if (rest & 1) kv_score_many_block(a, panel, q, 1, c, d, n_dims);
+}
+
 KV_TEMPLATE void kv_score_many(const kv_score_args *a, kv_vec_row_fn *load) {
     float panel[KV_SCORE_PANEL_DIMS * KV_SCORE_PANEL_CELLS];
     for (int32_t c = 0; c < a->n_cells; c += KV_SCORE_PANEL_CELLS) {
         for (int32_t d = 0; d < a->head_dim; d += KV_SCORE_PANEL_DIMS) {
-            int32_t rest = a->head_dim - d, n_dims = rest < KV_SCORE_PANEL_DIMS ? rest : KV_SCORE_PANEL_DIMS,
-                    q = 0;
+            int32_t rest = a->head_dim - d, n_dims = rest < KV_SCORE_PANEL_DIMS ? rest : KV_SCORE_PANEL_DIMS;
             kv_score_panel(panel, a, load, c, d, n_dims);
-            for (; q + KV_SCORE_QUERIES <= a->n_q; q += KV_SCORE_QUERIES)
-                kv_score_many_block(a, panel, q, KV_SCORE_QUERIES, c, d, n_dims);
-            for (; q < a->n_q; q++) kv_score_many_block(a, panel, q, 1, c, d, n_dims);
+            kv_score_many_queries(a, panel, c, d, n_dims);
         }
     }
 }

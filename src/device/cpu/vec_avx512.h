@@ -29,15 +29,15 @@ static inline kv_vec kv_vec_load_half_n(const void *p, int32_t n) {
 static inline void kv_vec_store_half_n(void *p, kv_vec v, int32_t n) {
     _mm256_mask_storeu_epi16(p, kv_vec_first(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-/* Unsigned 16-bit integers, widened; and the low 16 bits of each lane. */
+/* Unsigned 16-bit integers, widened; and the low 16 bits of each lane, which must fit. */
 static inline kv_vec_int kv_vec_load_u16_n(const void *p, int32_t n) {
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(kv_vec_first(n), p));
 }
 static inline void kv_vec_store_u16_n(void *p, kv_vec_int v, int32_t n) {
     _mm512_mask_cvtepi32_storeu_epi16(p, kv_vec_first(n), v);
 }
-/* One number of 16 bits. */
-static inline float kv_vec_half(uint16_t h) { return _cvtsh_ss(h); }
+/* One number of 16 bits, in every lane. */
+static inline kv_vec kv_vec_set_half(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)h)); }
 /* KV_LANES bytes, widened. */
 static inline kv_vec_int kv_vec_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 static inline kv_vec_int kv_vec_load_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
@@ -61,17 +61,15 @@ static inline kv_vec kv_vec_fma(kv_vec a, kv_vec b, kv_vec c) { return _mm512_fm
 static inline kv_vec kv_vec_max(kv_vec a, kv_vec b) { return _mm512_max_ps(a, b); }
 static inline kv_vec kv_vec_min(kv_vec a, kv_vec b) { return _mm512_min_ps(a, b); }
 static inline kv_vec kv_vec_abs(kv_vec a) { return _mm512_abs_ps(a); }
-/* |a| with the sign of `sign` */
+/* |a| with the sign of `sign`, a >= 0 */
 static inline kv_vec kv_vec_copysign(kv_vec a, kv_vec sign) {
-    const kv_vec_int bit = _mm512_set1_epi32(INT32_MIN);
-    return _mm512_castsi512_ps(
-        _mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign), _mm512_castps_si512(a), 0xca));
+    return _mm512_or_ps(a, _mm512_and_ps(_mm512_set1_ps(-0.0f), sign));
 }
 /* The whole number nearest to a, half to even. */
 static inline kv_vec kv_vec_round(kv_vec a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* a * 2^n for whole n: correct down to subnormals, 0 and Inf beyond. */
+/* a * 2^n for whole n, a near 1: correct down to subnormals, 0 and Inf beyond. */
 static inline kv_vec kv_vec_scale(kv_vec a, kv_vec n) { return _mm512_scalef_ps(a, n); }
 
 static inline kv_vec_int kv_vec_int_round(kv_vec a) { return _mm512_cvtps_epi32(a); }

@@ -28,7 +28,7 @@ static inline kv_vec kv_vec_row_q8_0(const void *row, int32_t at, int32_t n) {
     (void)n;
     const kv_q8_0_block *block = (const kv_q8_0_block *)row + at / KV_Q8_0_ELEMS;
     kv_vec quants = kv_vec_from_int(kv_vec_load_i8(block->quants + at % KV_Q8_0_ELEMS));
-    return kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), quants);
+    return kv_vec_mul(kv_vec_set_half(block->scale), quants);
 }
 
 /* KV_LANES quants from `at` on of a block of 32: 16 bytes with the first half in the low nibbles. */
@@ -42,13 +42,12 @@ static inline kv_vec kv_vec_row_q4_0(const void *row, int32_t at, int32_t n) {
     const kv_q4_0_block *block = (const kv_q4_0_block *)row + at / KV_Q4_0_ELEMS;
     kv_vec_int quants = kv_vec_nibbles(block->quants, at % KV_Q4_0_ELEMS);
     kv_vec level = kv_vec_from_int(kv_vec_int_sub(quants, kv_vec_int_set(8)));
-    return kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), level);
+    return kv_vec_mul(kv_vec_set_half(block->scale), level);
 }
 
 static inline kv_vec kv_vec_row_q4_1(const void *row, int32_t at, int32_t n) {
     (void)n;
     const kv_q4_1_block *block = (const kv_q4_1_block *)row + at / KV_Q4_1_ELEMS;
     kv_vec quants = kv_vec_from_int(kv_vec_nibbles(block->quants, at % KV_Q4_1_ELEMS));
-    return kv_vec_add(kv_vec_mul(kv_vec_set(kv_vec_half(block->scale)), quants),
-                      kv_vec_set(kv_vec_half(block->min)));
+    return kv_vec_add(kv_vec_mul(kv_vec_set_half(block->scale), quants), kv_vec_set_half(block->min));
 }
