@@ -11,12 +11,10 @@
 #include "device/cpu/dot_avx2.h"
 #endif
 
-/* Bits `mask` of every byte after a shift to the right or left. */
-static inline kv_bytes kv_bytes_right(kv_bytes v, int n, int mask) {
-    return kv_bytes_and(kv_bytes_shift_right(v, n), kv_bytes_set(mask));
-}
-static inline kv_bytes kv_bytes_left(kv_bytes v, int n, int mask) {
-    return kv_bytes_and(kv_bytes_shift_left(v, n), kv_bytes_set(mask));
+/* Bits `mask` of every byte after bit `from` has moved to bit `to`. */
+static inline kv_bytes kv_bytes_move(kv_bytes v, int from, int to, int mask) {
+    kv_bytes moved = from >= to ? kv_bytes_shift_right(v, from - to) : kv_bytes_shift_left(v, to - from);
+    return kv_bytes_and(moved, kv_bytes_set(mask));
 }
 
 /* Byte i of every lane as a number from 0 to 255. */

@@ -11,7 +11,7 @@ KV_TEMPLATE void kv_unpack_nibbles(kv_bytes q[], kv_tile_block b, size_t plane, 
     for (int i = 0; i < 4; i++) {
         kv_bytes quad = kv_tile_quad(b, plane, first + i);
         q[i] = kv_bytes_and(quad, kv_bytes_set(15));
-        q[i + 4] = kv_bytes_right(quad, 4, 15);
+        q[i + 4] = kv_bytes_move(quad, 4, 0, 15);
     }
 }
 

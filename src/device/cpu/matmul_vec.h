@@ -31,7 +31,7 @@ typedef struct kv_tile_block {
     int32_t row; /* the first: 0, or 8 where vectors hold 8 rows */
 } kv_tile_block;
 
-/* 4-byte turn i of a plane; a plane of one f16; one of two f16. */
+/* 4-byte turn i of a plane; a plane of one f16; one of two f16; one of a 16-bit integer. */
 KV_TEMPLATE kv_bytes kv_tile_quad(kv_tile_block b, size_t plane, int32_t i) {
     return kv_bytes_load(b.at + plane * KV_TILE_ROWS + i * KV_TILE_QUAD + 4 * b.row);
 }
@@ -40,6 +40,9 @@ KV_TEMPLATE kv_vec kv_tile_half(kv_tile_block b, size_t plane) {
 }
 KV_TEMPLATE void kv_tile_half_pair(kv_vec *first, kv_vec *second, kv_tile_block b, size_t plane) {
     kv_vec_load_half_pairs(first, second, b.at + plane * KV_TILE_ROWS + 4 * b.row);
+}
+KV_TEMPLATE kv_vec_int kv_tile_short(kv_tile_block b, size_t plane) {
+    return kv_vec_load_u16_n(b.at + plane * KV_TILE_ROWS + 2 * b.row, KV_LANES);
 }
 
 /* The scales of a block, rows in the lanes, one vector for each sub-block: x = scale * (q - offset) + min. */
