@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "gguf/gguf.h"
 #include "text/tokenizer.h"
+#include "vocab_builder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,4 +51,43 @@ static inline char *decode(const kv_tokenizer *t, const kv_tokens *tokens, size_
     text.at[text.count] = 0;
     *size = text.count;
     return text.at;
+}
+
+/* A vocabulary with all that it stands on. */
+typedef struct vocabulary {
+    vocab_bytes bytes; /* of one built in memory */
+    kv_gguf *gguf;
+    kv_tokenizer *tokenizer;
+} vocabulary;
+
+static inline void close_vocabulary(vocabulary *v) {
+    kv_tokenizer_destroy(v->tokenizer);
+    kv_gguf_close(v->gguf);
+    kv_vec_clear(&v->bytes);
+}
+
+static inline vocabulary build_vocabulary(const vocab_spec *spec) {
+    vocabulary v = {.bytes = vocab_write(spec)};
+    assert_ok(kv_gguf_open_memory(&v.gguf, v.bytes.at, v.bytes.count));
+    assert_ok(kv_tokenizer_create(&v.tokenizer, v.gguf));
+    return v;
+}
+
+/* From a file, or the test is skipped, visibly. */
+static inline vocabulary open_vocabulary(const char *path) {
+    vocabulary v = {0};
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: %s is not there\n", path);
+        skip();
+    }
+    assert_ok(kv_gguf_open(&v.gguf, path));
+    assert_ok(kv_tokenizer_create(&v.tokenizer, v.gguf));
+    return v;
+}
+
+#define ORACLES KVANT_SOURCE_DIR "/../shared/oracles/tokenizers/"
+static inline vocabulary open_oracle(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, ORACLES "%s.gguf", name);
+    return open_vocabulary(path);
 }

@@ -5,39 +5,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-#define ORACLES KVANT_SOURCE_DIR "/../shared/oracles/tokenizers/"
-#define TEXTS   KVANT_SOURCE_DIR "/../shared/texts/"
+#define TEXTS KVANT_SOURCE_DIR "/../shared/texts/"
 
 static const char *const oracle_names[] = {"deepseek-llm", "falcon", "gemma-4", "gpt-2",    "llama-bpe",
                                            "llama-spm",    "phi-3",  "qwen2",   "starcoder"};
 enum { N_ORACLES = sizeof oracle_names / sizeof *oracle_names };
-
-typedef struct vocabulary {
-    kv_gguf *gguf;
-    kv_tokenizer *tokenizer;
-} vocabulary;
-
-static vocabulary open_vocabulary(const char *path) {
-    vocabulary v = {0};
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: %s is not there\n", path);
-        skip();
-    }
-    assert_ok(kv_gguf_open(&v.gguf, path));
-    assert_ok(kv_tokenizer_create(&v.tokenizer, v.gguf));
-    return v;
-}
-
-static vocabulary open_oracle(const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, ORACLES "%s.gguf", name);
-    return open_vocabulary(path);
-}
-
-static void close_vocabulary(vocabulary *v) {
-    kv_tokenizer_destroy(v->tokenizer);
-    kv_gguf_close(v->gguf);
-}
 
 /* Compares one test string with its line of ids; returns whether they are equal. */
 static bool ids_equal(const kv_tokens *got, const char *line, const char *name, int i) {
