@@ -1,5 +1,5 @@
-"""Holds the pass of gguf_model.py against transformers: the weights of a GGUF are put into a transformers model of the
-same shape (float64), both see the same tokens, all logits are compared.
+"""Holds the pass of gguf_model.py against transformers: the weights of a GGUF are put into a transformers model of
+the same shape (float64), both see the same tokens, all logits are compared.
 
 check_transformers.py FILE.gguf [FILE.gguf ...]   Needs torch, transformers (tried: 2.6.0, 4.53.3), numpy, gguf.
 The RoPE settings are transformers' own (yarn, linear, llama3, longrope), computed by it from the metadata.
@@ -59,7 +59,8 @@ def make_config(w):
     options = dict(
         vocab_size=len(w.meta["tokenizer.ggml.tokens"]), hidden_size=n_embd, num_hidden_layers=n_layers,
         intermediate_size=key("feed_forward_length"), num_attention_heads=heads, head_dim=head_dim,
-        num_key_value_heads=key("attention.head_count_kv", heads), rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
+        num_key_value_heads=key("attention.head_count_kv", heads),
+        rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
         rope_theta=key("rope.freq_base", 10000.0), max_position_embeddings=key("context_length"),
         tie_word_embeddings="output.weight" not in w, rope_scaling=rope_scaling(w, key), pad_token_id=0,
         attention_bias="blk.0.attn_output.bias" in w, mlp_bias="blk.0.ffn_up.bias" in w, sliding_window=window,

@@ -146,8 +146,8 @@ class Model:
         self.n_past = 0
 
     def drop(self, first, end):
-        """Forgets the tokens [first, end) and moves the later ones down. Rotations add up: their keys are turned back by
-        the distance, without the magnitude, which they have already."""
+        """Forgets the tokens [first, end) and moves the later ones down. Rotations add up: their keys are turned back
+        by the distance, without the magnitude, which they have already."""
         for layer, (k, v) in enumerate(zip(self.keys, self.values)):
             rope = SimpleNamespace(inv=self.h.ropes[layer].inv, mag=1.0)
             moved = rotate(k[end:], np.full(len(k) - end, first - end), rope, self.h.neox)

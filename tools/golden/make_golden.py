@@ -25,7 +25,7 @@ def log_sum_exp(row):
 
 
 def chosen_tokens(row, rng):
-    """The N_TOP likeliest tokens, best first, and N_OTHER of the rest by chance; all of them in a small vocabulary."""
+    """The N_TOP likeliest tokens, best first, and N_OTHER of the rest by chance; all in a small vocabulary."""
     order = np.argsort(-row, kind="stable")
     top, rest = order[:N_TOP], order[N_TOP:]
     return top, np.sort(rng.choice(rest, min(N_OTHER, len(rest)), replace=False))

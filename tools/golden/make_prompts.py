@@ -23,7 +23,7 @@ CODE = '''def binary_search(items, target):
 '''
 CHAT = ("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
         "Why is the sky blue? Answer in two sentences.<|im_end|>\n<|im_start|>assistant\n")
-LONG_BYTES = 900  # of the text: about 200 tokens
+LONG_BYTES, WINDOW_BYTES = 900, 3200  # of the text: about 200 tokens; more than the sliding window of Gemma
 
 
 def byte_level_bpe(meta):
@@ -41,7 +41,7 @@ def byte_level_bpe(meta):
 
 
 def sentencepiece_ids(meta, text):
-    """Tokens that the user defined are cut out first, the longest of them; the rest is byte pair encoding by score."""
+    """User-defined tokens are cut out first, the longest of them; the rest is byte pair encoding by score."""
     tokens, scores = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.scores"]
     ids = {t: i for i, t in enumerate(tokens)}
     defined = sorted((t for t, k in zip(tokens, meta["tokenizer.ggml.token_type"]) if k == 4), key=len, reverse=True)
@@ -50,7 +50,7 @@ def sentencepiece_ids(meta, text):
 
 
 def merge_by_score(ids, scores, text):
-    """SentencePiece's BPE: the adjacent pair whose union has the best score is joined first, the leftmost of equals."""
+    """SentencePiece's BPE: of all adjacent pairs the one with the best score is joined first, leftmost of equals."""
     parts = list(text.replace(" ", "\u2581"))
     while True:
         pairs = [(scores[ids[a + b]], -i) for i, (a, b) in enumerate(zip(parts, parts[1:])) if a + b in ids]
@@ -77,14 +77,15 @@ def encoder(path):
 def main(models_dir, text_path):
     text = open(text_path, encoding="utf-8").read()
     start = text.index("\n\n", 2000) + 2
-    long = text[start : start + LONG_BYTES]
+    long, beyond_window = text[start : start + LONG_BYTES], text[start : start + WINDOW_BYTES]
     result = {}
     for file in sorted(os.listdir(models_dir)):
         if not file.endswith(".gguf"):
             continue
         encode = encoder(os.path.join(models_dir, file))
-        base = "gemma" in file  # no chat template
-        prompts = {"prose": PROSE, "code": CODE, "long": long} | ({} if base else {"chat": CHAT})
+        gemma = "gemma" in file  # no chat template, but a window
+        prompts = {"prose": PROSE, "code": CODE, "long": long}
+        prompts |= {"window": beyond_window} if gemma else {"chat": CHAT}
         result[file] = {name: {"text": t, "ids": encode(t)} for name, t in prompts.items()}
         if "smollm2" in file:
             result[file]["emma"] = {"ids": encode(text)[:2048]}

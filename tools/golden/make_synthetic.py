@@ -81,15 +81,15 @@ MODELS = {
         "rope.scaling.yarn_log_multiplier": 0.5}),
     # softcaps small enough to bend the scores; windows shorter than the prompt
     "gemma2": Spec("gemma2", [(24, 0), (100, 0)], 4, 64, 4, 2, 32, 64, dtype="Q4_0", keys={
-        "attention.sliding_window": 16, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 6.0}, shift=SHORT_SHIFT),
+        "attention.sliding_window": 16, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 6.0},
+                   shift=SHORT_SHIFT),
     "gemma3-keys": Spec("gemma3", [(100, 0)], 5, 64, 2, 1, 32, 64, base=1e6, keys={
         "attention.sliding_window": 20, "attention.sliding_window_pattern": 3, "rope.freq_base_swa": 5000.0,
-        "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, dtype="Q4_0",
-                        shift=SHORT_SHIFT),
+        "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, dtype="Q4_0", shift=SHORT_SHIFT),
     "phi3": Spec("phi3", [(24, 0), (100, 0)], 1, 192, 2, 2, 96, 32, tied=False, dtype="Q4_0",
                  keys={"attention.sliding_window": 40, "rope.scaling.original_context_length": 512}),
-    "phi3-long": Spec("phi3", [(24, 64), (24, 256), (200, 256)], 2, 128, 4, 2, 32, 64, n_ctx=256, n_rot=24, dtype="Q4_0",
-                      shift=SHIFT, keys={
+    "phi3-long": Spec("phi3", [(24, 64), (24, 256), (200, 256)], 2, 128, 4, 2, 32, 64, n_ctx=256, n_rot=24,
+                      dtype="Q4_0", shift=SHIFT, keys={
         "attention.sliding_window": 0, "rope.scaling.original_context_length": 64,
         "rope.scaling.attn_factor": math.sqrt(1 + math.log(4) / math.log(64))}, tensors={
         "rope_factors_short.weight": spread(12, 1.0, 1.5), "rope_factors_long.weight": spread(12, 1.1, 9.0)}),
