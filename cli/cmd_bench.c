@@ -1,9 +1,11 @@
-/* cmd_bench.c: the speed of prefill and decode at given depths, for each combination of threads and cache types.
+/* cmd_bench.c: the speed of prefill and decode at given depths, for each combination of threads and cache
+ * types.
  *
- * Method: pseudo-random tokens of the second quarter of the vocabulary; 64 of them to warm up; at each depth, in
- * rising order, --repetitions times n-prompt tokens at once, then n-gen tokens one at a time, removed again after each
- * time. The median counts. gb_s is what must at least be read from memory: the weights once for each evaluation, and
- * the cache of the depth; bw_share compares it with what a plain read of the memory gives. */
+ * Method: pseudo-random tokens of the second quarter of the vocabulary; 64 of them to warm up; at each depth,
+ * in rising order, --repetitions times n-prompt tokens at once, then n-gen tokens one at a time, removed
+ * again after each time. The median counts. gb_s is what must at least be read from memory: the weights once
+ * for each evaluation, and the cache of the depth; bw_share compares it with what a plain read of the memory
+ * gives. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -45,12 +47,13 @@ static void print_figure(const bench *b, const figure *f) {
     size_t n_reps = (size_t)b->options->bench_reps;
     double median = cli_median(b->seconds, n_reps), least = b->seconds[0]; /* sorted now */
     double gb_s = f->bytes / median * 1e-9, share = b->bandwidth > 0 ? gb_s * 1e9 / b->bandwidth : 0;
-    const char *format =
-        strcmp(b->options->output_format, "json") == 0
-            ? "{\"engine\": \"kvant\", \"test\": \"%s\", \"depth\": %d, \"type_k\": \"%s\", \"type_v\": \"%s\", "
-              "\"threads\": %d, \"n\": %d, \"median_s\": %.6f, \"min_s\": %.6f, \"tok_s\": %.2f, \"rss_mib\": %.1f, "
-              "\"gb_s\": %.3f, \"bw_share\": %.4f}\n"
-            : "%-8s %6d  %-7s %-7s %7d %5d %10.6f %10.6f %10.2f %9.1f %8.3f %8.4f\n";
+    const char *format = strcmp(b->options->output_format, "json") == 0
+                             ? "{\"engine\": \"kvant\", \"test\": \"%s\", \"depth\": %d, \"type_k\": \"%s\", "
+                               "\"type_v\": \"%s\", "
+                               "\"threads\": %d, \"n\": %d, \"median_s\": %.6f, \"min_s\": %.6f, \"tok_s\": "
+                               "%.2f, \"rss_mib\": %.1f, "
+                               "\"gb_s\": %.3f, \"bw_share\": %.4f}\n"
+                             : "%-8s %6d  %-7s %-7s %7d %5d %10.6f %10.6f %10.2f %9.1f %8.3f %8.4f\n";
     printf(format, f->test, f->depth, b->type_k, b->type_v, b->runtime.info.n_threads, f->n, median, least,
            (double)f->n / median, peak_rss_mib(), gb_s, share);
     fflush(stdout);
@@ -163,10 +166,11 @@ int cli_run_bench(const cli_options *options) {
     qsort(depths.at, (size_t)depths.n, sizeof *depths.at, compare);
     int32_t longest = options->bench_prompt > options->bench_gen ? options->bench_prompt : options->bench_gen;
     bench b = {.options = options, .n_tokens = (int64_t)depths.at[depths.n - 1] + longest + 1};
-    if (b.n_tokens > INT32_MAX) return cli_wrong("--n-depth and --n-prompt add up to more tokens than there may be");
+    if (b.n_tokens > INT32_MAX)
+        return cli_wrong("--n-depth and --n-prompt add up to more tokens than there may be");
     if (strcmp(options->output_format, "text") == 0)
-        printf("%-8s %6s  %-7s %-7s %7s %5s %10s %10s %10s %9s %8s %8s\n", "test", "depth", "type_k", "type_v",
-               "threads", "n", "median_s", "min_s", "tok_s", "rss_mib", "gb_s", "bw_share");
+        printf("%-8s %6s  %-7s %-7s %7s %5s %10s %10s %10s %9s %8s %8s\n", "test", "depth", "type_k",
+               "type_v", "threads", "n", "median_s", "min_s", "tok_s", "rss_mib", "gb_s", "bw_share");
     int status = CLI_DONE;
     for (int32_t t = 0; t < options->bench_threads.n && !status; t++)
         status = measure_threads(&b, options->bench_threads.at[t], &depths);

@@ -1,5 +1,6 @@
-/* cmd_chat.c: a conversation. stdout carries the replies, each ended by a newline; prompts, notices and figures go to
- * stderr. Without a terminal the same lines come from a pipe; a turn that fails there makes the program fail. */
+/* cmd_chat.c: a conversation. stdout carries the replies, each ended by a newline; prompts, notices and
+ * figures go to stderr. Without a terminal the same lines come from a pipe; a turn that fails there makes the
+ * program fail. */
 #include "cli.h"
 #include "console.h"
 #include "interrupt.h"
@@ -37,7 +38,8 @@ static int32_t count_dropped(const kvant_chat *chat) {
 static void tell_dropped(conversation *c) {
     int32_t n = count_dropped(c->chat);
     if (n > c->n_dropped)
-        cli_note("[the context is full: the oldest %d %s no longer seen]", n, n == 1 ? "message is" : "messages are");
+        cli_note("[the context is full: the oldest %d %s no longer seen]", n,
+                 n == 1 ? "message is" : "messages are");
     c->n_dropped = n;
 }
 
@@ -53,7 +55,8 @@ static int reply(conversation *c) {
     if (!status || cancelled) cli_write("\n", 1);
     if (status && !cancelled) return cli_failed(status);
     cli_totals_add(&c->totals, &result, kvant_seq_tokens(c->runtime.session, 0));
-    if (cancelled) cli_note("[stopped]");
+    if (cancelled)
+        cli_note("[stopped]");
     else if (result.finish != KVANT_FINISH_END && result.finish != KVANT_FINISH_STOPPED)
         cli_note("[%s]", kvant_finish_text(result.finish));
     tell_dropped(c);
@@ -65,7 +68,8 @@ static int say(conversation *c, const char *text) {
     if (status) return cli_failed(status);
     int32_t n = kvant_chat_count(c->chat);
     int exit_status = reply(c);
-    if (exit_status && kvant_chat_count(c->chat) == n && kvant_chat_pop(c->chat)) return cli_failed(KVANT_FAILED);
+    if (exit_status && kvant_chat_count(c->chat) == n && kvant_chat_pop(c->chat))
+        return cli_failed(KVANT_FAILED);
     return exit_status;
 }
 
@@ -108,8 +112,10 @@ static int do_load(conversation *c, const char *argument) {
     cli_messages messages;
     int exit_status = cli_messages_load(&messages, argument);
     if (exit_status) return exit_status;
-    if (cli_messages_to_chat(&messages, c->chat)) exit_status = CLI_FAILED;
-    else cli_note("[%zu messages loaded from %s]", messages.count, argument);
+    if (cli_messages_to_chat(&messages, c->chat))
+        exit_status = CLI_FAILED;
+    else
+        cli_note("[%zu messages loaded from %s]", messages.count, argument);
     c->n_dropped = 0;
     cli_messages_clear(&messages);
     return exit_status;
@@ -130,10 +136,10 @@ static int do_stats(conversation *c, const char *argument) {
     const cli_runtime *r = &c->runtime;
     kvant_session_info info = KVANT_SESSION_INFO_INIT;
     kvant_session_get_info(r->session, &info);
-    cli_note("messages %d, %d of them no longer seen; template %s", kvant_chat_count(c->chat), count_dropped(c->chat),
-             kvant_chat_template(c->chat));
-    cli_note("context  %lld of %d tokens, kv %s of %s, %lld %s", (long long)kvant_seq_tokens(r->session, 0), info.n_ctx,
-             cli_size_text(info.kv_bytes_used).text, cli_size_text(info.kv_bytes_total).text,
+    cli_note("messages %d, %d of them no longer seen; template %s", kvant_chat_count(c->chat),
+             count_dropped(c->chat), kvant_chat_template(c->chat));
+    cli_note("context  %lld of %d tokens, kv %s of %s, %lld %s", (long long)kvant_seq_tokens(r->session, 0),
+             info.n_ctx, cli_size_text(info.kv_bytes_used).text, cli_size_text(info.kv_bytes_total).text,
              (long long)c->totals.n_shifts, c->totals.n_shifts == 1 ? "shift" : "shifts");
     cli_report_kv(r, cli_note);
     if (c->totals.n_replies) cli_report_end(r, &c->totals);

@@ -7,12 +7,16 @@
 
 static void print_kernel(void *user, const kvant_kernel_report *r) {
     static const char *const outcomes[] = {"ok", "FAILED", "skipped"};
-    const cli_options *options = user;
-    printf("%-8s %-44s %-10s %-10s", outcomes[r->outcome], r->name, r->role, r->cpu);
-    if (r->outcome == KVANT_KERNEL_OK) printf(" %6d cases", r->n_cases);
-    if (options->bench && r->ns > 0)
-        printf("  %10.0f ns, reference %10.0f ns, %6.2f x", r->ns, r->reference_ns, r->reference_ns / r->ns);
-    printf("%s%s\n", *r->message ? "  " : "", r->message);
+    (void)user;
+    if (*r->shape) {
+        printf("%8s %-48s %12.1f ns %9.2f GB/s", "", r->shape, r->seconds * 1e9, r->gb_per_s);
+        if (r->gmac_per_s > 0) printf(" %9.2f GMAC/s", r->gmac_per_s);
+        putchar('\n');
+    } else {
+        printf("%-8s %-48s %-10s %-8s", outcomes[r->outcome], r->name, r->role, r->cpu);
+        if (r->outcome == KVANT_KERNEL_OK) printf(" %5.1f %% of the error allowed", 100 * r->worst);
+        printf(" %s\n", r->message);
+    }
     fflush(stdout);
 }
 
@@ -24,7 +28,6 @@ int cli_run_check_kernels(const cli_options *options) {
     check.seed = (uint64_t)options->seed;
     check.bench = options->bench;
     check.report = print_kernel;
-    check.user = (void *)options;
     cli_note("seed %lld", (long long)options->seed);
     kvant_status status = kvant_check_kernels(&check, &result);
     if (status) return cli_failed(status);

@@ -1,5 +1,5 @@
-/* cmd_inspect.c: everything about a model file on stdout: the file alone first, so that a file this program cannot run
- * is still shown; then what running it would take. */
+/* cmd_inspect.c: everything about a model file on stdout: the file alone first, so that a file this program
+ * cannot run is still shown; then what running it would take. */
 #include "cli.h"
 #include "console.h"
 #include "kvant_tools.h"
@@ -24,9 +24,12 @@ static void put(const char *format, ...) {
 static void print_text(const char *text) {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '\n') fputs("\\n", stdout);
-        else if (c < 32 || c == 127) printf("\\x%02x", c);
-        else putchar(c);
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c < 32 || c == 127)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
     }
 }
 
@@ -43,8 +46,10 @@ static int print_values(const kvant_file *file, int64_t n_values) {
         if (value.is_array) printf("[%lld]", (long long)value.count);
         printf(" = ");
         print_text(text);
-        if (n_bytes >= sizeof text) printf("... (%zu bytes)", n_bytes);
-        else if (value.count > SHOWN_ITEMS) printf(", ...");
+        if (n_bytes >= sizeof text)
+            printf("... (%zu bytes)", n_bytes);
+        else if (value.count > SHOWN_ITEMS)
+            printf(", ...");
         putchar('\n');
     }
     return CLI_DONE;
@@ -69,8 +74,8 @@ static void print_tensor(const kvant_file_tensor *t, const kvant_weight_plan *pl
     int n = 0;
     for (int d = 0; d < t->n_dims; d++)
         n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld", d ? " x " : "", (long long)t->dims[d]);
-    printf("  %-32s %-7s %-12s %-20s %12lld bytes\n", t->name, t->type, t->n_dims > 1 ? plan->layout : "rows", shape,
-           (long long)t->n_bytes);
+    printf("  %-32s %-7s %-12s %-20s %12lld bytes\n", t->name, t->type, t->n_dims > 1 ? plan->layout : "rows",
+           shape, (long long)t->n_bytes);
 }
 
 static int print_tensors(const kvant_file *file, const kvant_file_info *info, const char *cpu_mask) {
@@ -142,8 +147,9 @@ static void print_session(const cli_runtime *r) {
     put("\nKV cache: %d tokens, %s per token, %s", s->n_ctx, cli_size_text(s->kv_bytes_per_token).text,
         cli_size_text(s->kv_bytes_total).text);
     cli_report_kv(r, put);
-    put("memory   weights %s, scratch %s; %s of weights read for each decoded token", cli_size_text(r->info.n_bytes).text,
-        cli_size_text(s->scratch_bytes).text, cli_size_text(s->weight_bytes_per_token).text);
+    put("memory   weights %s, scratch %s; %s of weights read for each decoded token",
+        cli_size_text(r->info.n_bytes).text, cli_size_text(s->scratch_bytes).text,
+        cli_size_text(s->weight_bytes_per_token).text);
     put("threads  %d, kernels %s", r->info.n_threads, r->info.cpu);
 }
 

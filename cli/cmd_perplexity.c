@@ -1,8 +1,9 @@
 /* cmd_perplexity.c: windows of a text, each on an empty cache; what stands in the second half of a window is
- * predicted from all that stands before it there. The mean negative log likelihood gives the perplexity; a saved run
- * of the same windows gives the KL divergence of this run from it.
+ * predicted from all that stands before it there. The mean negative log likelihood gives the perplexity; a
+ * saved run of the same windows gives the KL divergence of this run from it.
  *
- * Logits are asked for in pieces of at most LOGITS_BYTES, so that memory does not grow with the vocabulary. */
+ * Logits are asked for in pieces of at most LOGITS_BYTES, so that memory does not grow with the vocabulary.
+ */
 #include "base/memory.h"
 #include "cli.h"
 #include "console.h"
@@ -105,7 +106,8 @@ static int score_all(measurement *m) {
     if (!window) return cli_failed(KVANT_NO_MEMORY);
     kvant_status status = KVANT_OK;
     for (int32_t c = 0; c < m->plan.n_chunks && !status; c++) {
-        memcpy(window, m->tokens + (size_t)c * (size_t)m->plan.n_window, (size_t)m->plan.n_window * sizeof *window);
+        memcpy(window, m->tokens + (size_t)c * (size_t)m->plan.n_window,
+               (size_t)m->plan.n_window * sizeof *window);
         if (m->plan.has_bos) window[0] = kvant_token_bos(m->runtime.model);
         status = score_window(m, window);
         if (!status) report_chunk(m, c);
@@ -117,7 +119,8 @@ static int score_all(measurement *m) {
 static void print_results(const measurement *m) {
     double ppl = exp(m->nll.mean);
     printf("perplexity %.4f +- %.4f\n", ppl, ppl * cli_mean_error(&m->nll));
-    printf("predictions %lld in %d windows of %d\n", (long long)m->n_rows, m->plan.n_chunks, m->plan.n_window);
+    printf("predictions %lld in %d windows of %d\n", (long long)m->n_rows, m->plan.n_chunks,
+           m->plan.n_window);
     if (!m->base) return;
     double ratio = exp(m->nll_difference.mean), agree = (double)m->n_agree / (double)m->n_rows;
     printf("base perplexity %.4f\n", exp(m->base_nll.mean));
@@ -137,8 +140,8 @@ static int plan_windows(measurement *m, const cli_options *options) {
     int64_t n_most = (int64_t)m->n_tokens / n_window;
     int64_t n_chunks = base ? base->n_chunks : options->n_chunks ? options->n_chunks : n_most;
     if (n_chunks < 1 || n_chunks > n_most)
-        return cli_wrong("the text has %zu tokens: %lld windows of %d, not %lld", m->n_tokens, (long long)n_most,
-                         n_window, (long long)(n_chunks < 1 ? 1 : n_chunks));
+        return cli_wrong("the text has %zu tokens: %lld windows of %d, not %lld", m->n_tokens,
+                         (long long)n_most, n_window, (long long)(n_chunks < 1 ? 1 : n_chunks));
     if (n_chunks > INT32_MAX) n_chunks = INT32_MAX;
     m->plan = (cli_logits_header){.version = CLI_LOGITS_VERSION,
                                   .n_vocab = m->runtime.info.n_vocab,
@@ -147,13 +150,15 @@ static int plan_windows(measurement *m, const cli_options *options) {
                                   .n_scored = n_window - 1 - n_window / 2,
                                   .has_bos = options->bos || (base && base->has_bos)};
     memcpy(m->plan.magic, CLI_LOGITS_MAGIC, sizeof m->plan.magic);
-    if (m->plan.has_bos && kvant_token_bos(m->runtime.model) < 0) return cli_wrong("--bos: the model has no such token");
+    if (m->plan.has_bos && kvant_token_bos(m->runtime.model) < 0)
+        return cli_wrong("--bos: the model has no such token");
     if (!base) return CLI_DONE;
     if (memcmp(base, &m->plan, sizeof *base) != 0)
-        return cli_wrong("%s: saved with %d tokens in the vocabulary and %s, not %d and %s", options->compare_logits,
-                         base->n_vocab, base->has_bos ? "--bos" : "no --bos", m->plan.n_vocab,
-                         m->plan.has_bos ? "--bos" : "no --bos");
-    if (memcmp(cli_logits_tokens(m->base), m->tokens, (size_t)n_chunks * (size_t)n_window * sizeof *m->tokens) != 0)
+        return cli_wrong("%s: saved with %d tokens in the vocabulary and %s, not %d and %s",
+                         options->compare_logits, base->n_vocab, base->has_bos ? "--bos" : "no --bos",
+                         m->plan.n_vocab, m->plan.has_bos ? "--bos" : "no --bos");
+    if (memcmp(cli_logits_tokens(m->base), m->tokens,
+               (size_t)n_chunks * (size_t)n_window * sizeof *m->tokens) != 0)
         return cli_wrong("%s: saved from another text, or another vocabulary", options->compare_logits);
     return CLI_DONE;
 }
@@ -189,8 +194,9 @@ int cli_run_perplexity(const cli_options *options) {
     cli_text text = {0};
     int status = cli_text_from_options(&text, options);
     if (!status) status = cli_runtime_open_model(&m.runtime, options, false);
-    if (!status) status = cli_tokenize(&m.tokens, &m.n_tokens, m.runtime.model, text.at, text.n_bytes,
-                                       KVANT_TOKENIZE_PLAIN);
+    if (!status)
+        status = cli_tokenize(&m.tokens, &m.n_tokens, m.runtime.model, text.at, text.n_bytes,
+                              KVANT_TOKENIZE_PLAIN);
     if (!status) status = open_base(&m, options);
     if (!status) status = plan_windows(&m, options);
     if (!status) status = open_session(&m, options);

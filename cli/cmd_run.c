@@ -33,7 +33,8 @@ static bool put_text(void *user, const char *text, size_t n_bytes) {
 }
 
 static kvant_status generate_raw(cli_runtime *r, const cli_options *options, const cli_text *text,
-                                 const kvant_generate_options *g, kvant_generate_result *result, int *exit_status) {
+                                 const kvant_generate_options *g, kvant_generate_result *result,
+                                 int *exit_status) {
     kvant_token *tokens = NULL;
     size_t n = 0;
     int flags = KVANT_TOKENIZE_BOS_EOS | (options->special ? KVANT_TOKENIZE_SPECIAL : 0);
@@ -81,9 +82,12 @@ static int generate(cli_runtime *r, const cli_options *options, const cli_text *
 /* What contradicts itself, found before anything is loaded. */
 static int check_options(const cli_options *options, const cli_text *text, bool raw) {
     if (options->ignore_eos && !options->n_predict && strcmp(options->context, "shift") == 0)
-        return cli_wrong("--ignore-eos with --context shift would never end: --predict must say how many tokens");
-    if (raw && options->system) return cli_wrong("--system needs a chat template: a raw prompt has no messages");
-    if (!raw && options->special) return cli_wrong("--special is for --raw prompts: messages are never parsed");
+        return cli_wrong(
+            "--ignore-eos with --context shift would never end: --predict must say how many tokens");
+    if (raw && options->system)
+        return cli_wrong("--system needs a chat template: a raw prompt has no messages");
+    if (!raw && options->special)
+        return cli_wrong("--special is for --raw prompts: messages are never parsed");
     if (!raw && memchr(text->at, 0, text->n_bytes))
         return cli_wrong("the prompt has a NUL at byte %zu; only a --raw prompt may", strlen(text->at));
     return CLI_DONE;

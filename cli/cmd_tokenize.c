@@ -12,10 +12,14 @@
 static void print_piece(const char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)bytes[i];
-        if (c == '\n') fputs("\\n", stdout);
-        else if (c == '\\') fputs("\\\\", stdout);
-        else if (c < 32 || c == 127) printf("\\x%02x", c);
-        else putchar(c);
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '\\')
+            fputs("\\\\", stdout);
+        else if (c < 32 || c == 127)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
     }
 }
 
@@ -30,15 +34,18 @@ static int print_token(const kvant_model *model, const cli_options *options, kva
     return CLI_DONE;
 }
 
-static int print_tokens(const kvant_model *model, const cli_options *options, const kvant_token *tokens, size_t n) {
+static int print_tokens(const kvant_model *model, const cli_options *options, const kvant_token *tokens,
+                        size_t n) {
     if (options->count) {
         printf("%zu\n", n);
         return CLI_DONE;
     }
     int status = CLI_DONE;
     for (size_t i = 0; i < n && !status && !ferror(stdout); i++) {
-        if (options->ids) printf("%s%d", i ? " " : "", tokens[i]);
-        else status = print_token(model, options, tokens[i]);
+        if (options->ids)
+            printf("%s%d", i ? " " : "", tokens[i]);
+        else
+            status = print_token(model, options, tokens[i]);
     }
     if (options->ids) putchar('\n');
     return status;

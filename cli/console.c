@@ -1,5 +1,5 @@
-/* console.c: stderr, the log file and stdout. The one place of the program with state of its own: what was asked for
- * about output, and whether a bar stands on the terminal. */
+/* console.c: stderr, the log file and stdout. The one place of the program with state of its own: what was
+ * asked for about output, and whether a bar stands on the terminal. */
 #include "console.h"
 
 #include "cli.h"
@@ -99,9 +99,10 @@ static bool is_wrong_input(kvant_status status) {
 }
 
 int cli_failed(kvant_status status) {
-    const char *way_out = status == KVANT_NO_MEMORY
-                              ? "; a smaller context (-c) or a smaller cache type (-ctk q8_0 -ctv q8_0) needs less"
-                              : "";
+    const char *way_out =
+        status == KVANT_NO_MEMORY
+            ? "; a smaller context (-c) or a smaller cache type (-ctk q8_0 -ctv q8_0) needs less"
+            : "";
     if (is_wrong_input(status)) return cli_wrong("%s", kvant_last_error());
     return cli_fault("%s%s", kvant_last_error(), way_out);
 }

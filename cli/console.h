@@ -1,5 +1,5 @@
-/* console.h: what the program says: messages, figures and progress on stderr (and in the log file), the answer on
- * stdout. Nothing else writes to either. */
+/* console.h: what the program says: messages, figures and progress on stderr (and in the log file), the
+ * answer on stdout. Nothing else writes to either. */
 #pragma once
 
 #include "kvant.h"
@@ -16,13 +16,16 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether cli_note says anything. */
 bool cli_is_quiet(void);
 
-/* The last error of the library, with a way out where there is one; returns the exit status that goes with it. */
+/* The last error of the library, with a way out where there is one; returns the exit status that goes with
+ * it. */
 int cli_failed(kvant_status status);
-/* A fault of the program's own: something failed, or what was given is wrong. They return CLI_FAILED, CLI_USAGE. */
+/* A fault of the program's own: something failed, or what was given is wrong. They return CLI_FAILED,
+ * CLI_USAGE. */
 int cli_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A bar that moves, on a terminal only; `user` is its title. Returns false after Ctrl-C: a kvant_progress_fn. */
+/* A bar that moves, on a terminal only; `user` is its title. Returns false after Ctrl-C: a kvant_progress_fn.
+ */
 bool cli_progress(void *user, double fraction);
 /* Takes the bar away. */
 void cli_progress_end(void);

@@ -10,7 +10,8 @@ void cli_print_usage(void) {
            "usage: kvant COMMAND ...\n\n",
            kvant_version());
     for (int i = 0; i < CLI_N_COMMANDS; i++)
-        printf("  %-14s %-26s %s\n", cli_commands[i].name, cli_commands[i].arguments, cli_commands[i].summary);
+        printf("  %-14s %-26s %s\n", cli_commands[i].name, cli_commands[i].arguments,
+               cli_commands[i].summary);
     puts("\nkvant COMMAND --help explains the flags of a command; kvant --version says which this is.\n"
          "Text that was asked for goes to stdout, everything else to stderr.\n"
          "Exit status: 0 done, 1 failed, 2 wrong flags, values or input.");

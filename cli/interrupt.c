@@ -23,7 +23,8 @@ static void on_interrupt(int signal_number) {
 
 void cli_interrupt_watch(kvant_session *session) {
     atomic_store(&watched, session);
-    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a read of the terminal returns */
+    struct sigaction action = {.sa_handler =
+                                   on_interrupt}; /* no SA_RESTART: a read of the terminal returns */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

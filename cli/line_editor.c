@@ -1,5 +1,5 @@
-/* line_editor.c: libedit where it was found when this was built, getline otherwise. A read that Ctrl-C cuts short comes
- * back as interrupted with the terminal as it was before. */
+/* line_editor.c: libedit where it was found when this was built, getline otherwise. A read that Ctrl-C cuts
+ * short comes back as interrupted with the terminal as it was before. */
 #define _GNU_SOURCE
 #include "line_editor.h"
 
@@ -138,7 +138,8 @@ cli_line cli_editor_read(cli_editor *e, const char *prompt, const char **text) {
         if (length && line[length - 1] == '\n') length--;
         goes_on = length && line[length - 1] == '\\';
         if (goes_on) length--;
-        if (!kv_vec_grow((void **)&e->entry, &e->entry_capacity, e->n_entry + length + 2, 1)) return CLI_LINE_END;
+        if (!kv_vec_grow((void **)&e->entry, &e->entry_capacity, e->n_entry + length + 2, 1))
+            return CLI_LINE_END;
         if (length) memcpy(e->entry + e->n_entry, line, length);
         e->n_entry += length;
         if (goes_on) e->entry[e->n_entry++] = '\n';

@@ -31,22 +31,26 @@ kvant_status cli_logits_create(cli_logits_writer **out, const char *path, const 
     kvant_status status = w->row ? kv_file_writer_open(&w->file, path) : KVANT_NO_MEMORY;
     if (!status) status = kv_file_write(w->file, header, sizeof *header);
     if (!status) status = kv_file_write(w->file, tokens, n_tokens_of(header) * sizeof *tokens);
-    if (status) cli_logits_writer_close(w);
-    else *out = w;
+    if (status)
+        cli_logits_writer_close(w);
+    else
+        *out = w;
     return status;
 }
 
 kvant_status cli_logits_write(cli_logits_writer *w, const float *logits) {
     float range[2] = {INFINITY, -INFINITY};
     for (int32_t i = 0; i < w->n_vocab; i++) {
-        if (!isfinite(logits[i])) return kv_fail(KVANT_FAILED, "the logit of token %d is not a finite number", i);
+        if (!isfinite(logits[i]))
+            return kv_fail(KVANT_FAILED, "the logit of token %d is not a finite number", i);
         range[0] = fminf(range[0], logits[i]);
         range[1] = fmaxf(range[1], logits[i]);
     }
     range[1] = (range[1] - range[0]) / 65535;
     uint16_t *levels = (uint16_t *)(w->row + sizeof range);
     float inverse = range[1] > 0 ? 1 / range[1] : 0;
-    for (int32_t i = 0; i < w->n_vocab; i++) levels[i] = (uint16_t)fminf(65535, rintf((logits[i] - range[0]) * inverse));
+    for (int32_t i = 0; i < w->n_vocab; i++)
+        levels[i] = (uint16_t)fminf(65535, rintf((logits[i] - range[0]) * inverse));
     memcpy(w->row, range, sizeof range);
     return kv_file_write(w->file, w->row, row_bytes(w->n_vocab));
 }
@@ -71,8 +75,8 @@ static kvant_status check_header(const cli_logits_header *h, size_t n_bytes, con
     if (memcmp(h->magic, CLI_LOGITS_MAGIC, sizeof h->magic) != 0)
         return kv_fail(KVANT_FORMAT, "%s: not a file of saved logits", path);
     if (h->version != CLI_LOGITS_VERSION)
-        return kv_fail(KVANT_UNSUPPORTED, "%s: version %u of saved logits, only %d is known", path, h->version,
-                       CLI_LOGITS_VERSION);
+        return kv_fail(KVANT_UNSUPPORTED, "%s: version %u of saved logits, only %d is known", path,
+                       h->version, CLI_LOGITS_VERSION);
     bool is_sane = h->n_vocab > 0 && h->n_window > 1 && h->n_chunks > 0 && h->n_scored > 0 &&
                    h->n_scored < h->n_window && (h->has_bos == 0 || h->has_bos == 1);
     size_t rows = 0, tokens = 0, total = 0;
@@ -95,8 +99,10 @@ kvant_status cli_logits_open(cli_logits_reader **out, const char *path) {
         memcpy(&r->header, r->map.data, sizeof r->header);
         status = check_header(&r->header, r->map.size, path);
     }
-    if (status) cli_logits_reader_close(r);
-    else *out = r;
+    if (status)
+        cli_logits_reader_close(r);
+    else
+        *out = r;
     return status;
 }
 

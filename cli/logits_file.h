@@ -3,11 +3,12 @@
  * Little endian, as the machines are that this runs on:
  *
  *     cli_logits_header
- *     int32 tokens[n_chunks * n_window]                    the text, for the check that both runs read the same
- *     n_chunks * n_scored rows:  float least, step; uint16 level[n_vocab]        padded to a multiple of 4 bytes
+ *     int32 tokens[n_chunks * n_window]                    the text, for the check that both runs read the
+ * same n_chunks * n_scored rows:  float least, step; uint16 level[n_vocab]        padded to a multiple of 4
+ * bytes
  *
- * A logit is least + step * level: 16 bits between the least and the largest of the row. After the softmax that is a
- * distribution within a KL of about 1e-8 of the one that was saved. */
+ * A logit is least + step * level: 16 bits between the least and the largest of the row. After the softmax
+ * that is a distribution within a KL of about 1e-8 of the one that was saved. */
 #pragma once
 
 #include "kvant.h"

@@ -8,7 +8,8 @@
 #include <string.h>
 
 const cli_command cli_commands[CLI_N_COMMANDS] = {
-#define COMMAND(id, name, arguments, least, most, summary) {name, arguments, least, most, summary, cli_run_##id},
+#define COMMAND(id, name, arguments, least, most, summary) \
+    {name, arguments, least, most, summary, cli_run_##id},
 #include "commands.inc"
 #undef COMMAND
 };
@@ -68,13 +69,15 @@ static int dispatch(int argc, char **argv) {
         cli_print_usage();
         return CLI_DONE;
     }
-    if (!*word) fputs("kvant: no command given; kvant --help lists them\n", stderr);
-    else fprintf(stderr, "kvant: no command '%s'; kvant --help lists them\n", word);
+    if (!*word)
+        fputs("kvant: no command given; kvant --help lists them\n", stderr);
+    else
+        fprintf(stderr, "kvant: no command '%s'; kvant --help lists them\n", word);
     return CLI_USAGE;
 }
 
 int main(int argc, char **argv) {
-    setlocale(LC_CTYPE, ""); /* for line editing; numbers keep their point */
+    setlocale(LC_CTYPE, "");  /* for line editing; numbers keep their point */
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, with a message */
     int status = dispatch(argc, argv);
     if (cli_flush_stdout() && !status) status = CLI_FAILED;

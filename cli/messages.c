@@ -72,7 +72,8 @@ kvant_status cli_messages_from_chat(cli_messages *out, const kvant_chat *chat) {
 
 static kvant_status refill(const cli_messages *m, kvant_chat *chat) {
     kvant_status status = kvant_chat_clear(chat);
-    for (size_t i = 0; i < m->count && !status; i++) status = kvant_chat_add(chat, m->at[i].role, m->at[i].text);
+    for (size_t i = 0; i < m->count && !status; i++)
+        status = kvant_chat_add(chat, m->at[i].role, m->at[i].text);
     return status;
 }
 
@@ -134,7 +135,8 @@ static int from_json(cli_messages *out, const json_t *root, const char *path) {
     json_array_foreach(list, i, item) {
         const char *role = json_string_value(json_object_get(item, "role"));
         const char *text = json_string_value(json_object_get(item, "content"));
-        if (!role || !text) return cli_wrong("%s: message %zu has no \"role\" or no \"content\"", path, i + 1);
+        if (!role || !text)
+            return cli_wrong("%s: message %zu has no \"role\" or no \"content\"", path, i + 1);
         if (cli_messages_add(out, role, text)) return cli_failed(KVANT_NO_MEMORY);
     }
     return CLI_DONE;

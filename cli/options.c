@@ -1,5 +1,6 @@
-/* options.c: the parser over the table. All values, of defaults, environment and command line, go through the same
- * set_value(), so that all are checked alike and every error names the flag, the value and what it may be. */
+/* options.c: the parser over the table. All values, of defaults, environment and command line, go through the
+ * same set_value(), so that all are checked alike and every error names the flag, the value and what it may
+ * be. */
 #include "options.h"
 
 #include "cli.h"
@@ -34,15 +35,16 @@ enum {
 
 const cli_row cli_rows[] = {
 #define OPTION(field, name, brief, type, range, ...) OPTION_ROW(field, name, brief, type, range, __VA_ARGS__)
-#define OPTION_ROW(field, name, brief, type, least, most, start, value, choices, commands, help)             \
-    {name,  brief, CLI_##type, offsetof(cli_options, field), least, most, start, value, choices, GROUP,      \
-     commands, help},
+#define OPTION_ROW(field, name, brief, type, least, most, start, value, choices, commands, help)    \
+    {name,  brief,    CLI_##type, offsetof(cli_options, field), least, most, start, value, choices, \
+     GROUP, commands, help},
 #include "options.inc"
 #undef OPTION
 #undef OPTION_ROW
 };
 const int cli_n_rows = (int)(sizeof cli_rows / sizeof *cli_rows);
-_Static_assert(sizeof cli_rows / sizeof *cli_rows <= CLI_MAX_OPTIONS, "cli_options.origin has an entry for each row");
+_Static_assert(sizeof cli_rows / sizeof *cli_rows <= CLI_MAX_OPTIONS,
+               "cli_options.origin has an entry for each row");
 
 void cli_row_environment(const cli_row *row, char *out, size_t capacity) {
     snprintf(out, capacity, "KVANT_%s", row->name);
@@ -58,8 +60,10 @@ typedef struct place {
 
 static int refuse(const place *p, const char *value, const char *rule) {
     char flag[64];
-    if (p->origin == CLI_ENVIRONMENT) cli_row_environment(p->row, flag, sizeof flag);
-    else snprintf(flag, sizeof flag, "--%s", p->row->name);
+    if (p->origin == CLI_ENVIRONMENT)
+        cli_row_environment(p->row, flag, sizeof flag);
+    else
+        snprintf(flag, sizeof flag, "--%s", p->row->name);
     fprintf(stderr, "kvant %s: %s: '%s' %s\n", p->command, flag, value, rule);
     return CLI_USAGE;
 }
@@ -137,14 +141,18 @@ static int read_list(const place *p, const char *value, cli_numbers *numbers, cl
         item[length] = 0;
         int64_t number = 0;
         if (numbers && read_integer(p, item, &number)) return CLI_USAGE;
-        if (numbers) numbers->at[n] = (int32_t)number;
-        else memcpy(words->at[n], item, length + 1);
+        if (numbers)
+            numbers->at[n] = (int32_t)number;
+        else
+            memcpy(words->at[n], item, length + 1);
         n++;
         at += length;
         if (!*at) break;
     }
-    if (numbers) numbers->n = n;
-    else words->n = n;
+    if (numbers)
+        numbers->n = n;
+    else
+        words->n = n;
     return CLI_DONE;
 }
 
@@ -204,7 +212,8 @@ static void make_getopt_tables(getopt_tables *t, int command) {
         const cli_row *row = &cli_rows[i];
         if (!(row->commands & 1u << command)) continue;
         bool is_flag = row->type == CLI_FLAG;
-        *next++ = (struct option){row->name, is_flag ? optional_argument : required_argument, NULL, ROW_VALUE + i};
+        *next++ =
+            (struct option){row->name, is_flag ? optional_argument : required_argument, NULL, ROW_VALUE + i};
         if (strlen(row->brief) == 1) {
             *shorts++ = row->brief[0];
             if (!is_flag) *shorts++ = ':';
@@ -221,14 +230,15 @@ static const cli_row *row_of_letter(int command, int letter) {
     return NULL;
 }
 
-/* Familiar words behind one dash ("-ctk") become the long flag before getopt_long sees them, because it would read
- * them as letters. `longs` has room for the strings. */
+/* Familiar words behind one dash ("-ctk") become the long flag before getopt_long sees them, because it would
+ * read them as letters. `longs` has room for the strings. */
 static void expand_word_flags(int command, int argc, char **argv, char longs[][64], int capacity) {
     int n = 0;
     for (int i = 0; i < argc && n < capacity && strcmp(argv[i], "--") != 0; i++) {
         if (argv[i][0] != '-' || argv[i][1] == '-') continue;
         for (const cli_row *row = cli_rows; row < cli_rows + cli_n_rows; row++)
-            if (row->commands & 1u << command && strlen(row->brief) > 1 && strcmp(argv[i] + 1, row->brief) == 0) {
+            if (row->commands & 1u << command && strlen(row->brief) > 1 &&
+                strcmp(argv[i] + 1, row->brief) == 0) {
                 snprintf(longs[n], sizeof longs[n], "--%s", row->name);
                 argv[i] = longs[n++];
                 break;
@@ -240,9 +250,12 @@ static int refuse_flag(const char *command, int found, char **argv) {
     const char *flag = argv[optind - 1];
     char letter[3] = {'-', (char)optopt, 0};
     if (optopt > 0 && optopt < ROW_VALUE) flag = letter;
-    if (found == ':') fprintf(stderr, "kvant %s: %s needs a value\n", command, flag);
-    else if (optopt >= ROW_VALUE) fprintf(stderr, "kvant %s: %s takes no value\n", command, flag);
-    else fprintf(stderr, "kvant %s: unknown flag %s; kvant %s --help lists them\n", command, flag, command);
+    if (found == ':')
+        fprintf(stderr, "kvant %s: %s needs a value\n", command, flag);
+    else if (optopt >= ROW_VALUE)
+        fprintf(stderr, "kvant %s: %s takes no value\n", command, flag);
+    else
+        fprintf(stderr, "kvant %s: unknown flag %s; kvant %s --help lists them\n", command, flag, command);
     return CLI_USAGE;
 }
 
@@ -257,7 +270,8 @@ static int set_from_arguments(cli_options *o, const char *command, int argc, cha
             return CLI_DONE;
         }
         if (found == '?' || found == ':') return refuse_flag(command, found, argv);
-        const cli_row *row = found >= ROW_VALUE ? &cli_rows[found - ROW_VALUE] : row_of_letter(o->command, found);
+        const cli_row *row =
+            found >= ROW_VALUE ? &cli_rows[found - ROW_VALUE] : row_of_letter(o->command, found);
         place p = {row, CLI_ARGUMENT, command};
         if (set_value(o, &p, optarg ? optarg : "on")) return CLI_USAGE;
     }

@@ -1,6 +1,6 @@
-/* options.h: every flag of the program, described once in options.inc. The table gives the parser, the environment
- * variable KVANT_<NAME> of each flag, --help and the shell completion. What the command line says wins over the
- * environment, which wins over the default. */
+/* options.h: every flag of the program, described once in options.inc. The table gives the parser, the
+ * environment variable KVANT_<NAME> of each flag, --help and the shell completion. What the command line says
+ * wins over the environment, which wins over the default. */
 #pragma once
 
 #include <stdbool.h>
@@ -70,8 +70,8 @@ typedef struct cli_options {
     uint8_t origin[CLI_MAX_OPTIONS]; /* a cli_origin for each row of the table */
 } cli_options;
 
-/* Reads argv[2..] for the command; argv is permuted. Returns CLI_DONE, or CLI_USAGE after an error was printed;
- * *wants_help is set by --help. */
+/* Reads argv[2..] for the command; argv is permuted. Returns CLI_DONE, or CLI_USAGE after an error was
+ * printed; *wants_help is set by --help. */
 int cli_options_parse(cli_options *out, int command, int argc, char **argv, bool *wants_help);
 /* Where the value of a field came from: cli_options_origin(o, &o->prompt). */
 cli_origin cli_options_origin(const cli_options *options, const void *field);
@@ -102,8 +102,8 @@ typedef struct cli_row {
     cli_type type;
     size_t offset; /* of the field */
     double least, most;
-    const char *start; /* the default, as one would type it; NULL: unset */
-    const char *value; /* what the help calls the value */
+    const char *start;   /* the default, as one would type it; NULL: unset */
+    const char *value;   /* what the help calls the value */
     const char *choices; /* "a|b|c" of a CLI_CHOICE */
     const char *group;
     unsigned commands; /* bit i: command i takes it */

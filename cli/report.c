@@ -1,5 +1,5 @@
-/* report.c: the figures are computed here from what the library counted; bandwidth is measured only when a block that
- * shows it is printed, after the generation, so that it costs no time before the first token. */
+/* report.c: the figures are computed here from what the library counted; bandwidth is measured only when a
+ * block that shows it is printed, after the generation, so that it costs no time before the first token. */
 #include "report.h"
 
 #include "console.h"
@@ -13,12 +13,14 @@ void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...)) {
         kvant_kv_row row = KVANT_KV_ROW_INIT;
         if (kvant_session_kv_row(r->session, i, &row)) return;
         char layers[32], window[32] = "";
-        if (row.first_layer == row.last_layer) snprintf(layers, sizeof layers, "layer %d", row.first_layer);
-        else snprintf(layers, sizeof layers, "layers %d-%d", row.first_layer, row.last_layer);
+        if (row.first_layer == row.last_layer)
+            snprintf(layers, sizeof layers, "layer %d", row.first_layer);
+        else
+            snprintf(layers, sizeof layers, "layers %d-%d", row.first_layer, row.last_layer);
         if (row.window) snprintf(window, sizeof window, ", window %d", row.window);
-        put("%-9s%-13s K %s %s, V %s %s, %s, %s/token, %s%s", title, layers, row.type_k, row.layout_k, row.type_v,
-            row.layout_v, row.device, cli_size_text(row.bytes_per_token).text, cli_size_text(row.bytes_total).text,
-            window);
+        put("%-9s%-13s K %s %s, V %s %s, %s, %s/token, %s%s", title, layers, row.type_k, row.layout_k,
+            row.type_v, row.layout_v, row.device, cli_size_text(row.bytes_per_token).text,
+            cli_size_text(row.bytes_total).text, window);
     }
 }
 
@@ -27,8 +29,8 @@ void cli_report_start(const cli_runtime *r, const char *context) {
     const kvant_session_info *s = &r->session_info;
     cli_note("model    %s, %s, %.1f M parameters, %s", m->name, m->architecture, (double)m->n_params * 1e-6,
              cli_size_text(m->n_bytes).text);
-    cli_note("context  %d tokens (trained on %d), batch %d, when full: %s", s->n_ctx, m->n_ctx_train, s->n_batch,
-             context);
+    cli_note("context  %d tokens (trained on %d), batch %d, when full: %s", s->n_ctx, m->n_ctx_train,
+             s->n_batch, context);
     cli_note("threads  %d, kernels %s", m->n_threads, m->cpu);
     cli_report_kv(r, cli_note);
     cli_note("memory   weights %s, kv %s/token, %s when full, scratch %s", cli_size_text(m->n_bytes).text,
@@ -56,14 +58,15 @@ double cli_bytes_per_token(const kvant_session_info *info, double n_tokens) {
 static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
 /* ", 12.3 GB/s (65 % of the 18.9 GB/s that memory gives)", or nothing where it cannot be said. */
-static void describe_bandwidth(char *out, size_t capacity, const cli_runtime *r, const cli_totals *t, double n_steps) {
+static void describe_bandwidth(char *out, size_t capacity, const cli_runtime *r, const cli_totals *t,
+                               double n_steps) {
     double limit = 0;
     *out = 0;
     if (n_steps < 1 || kvant_measure_bandwidth(&limit, r->info.n_threads, 0.1) || limit <= 0) return;
     double bytes = cli_bytes_per_token(&r->session_info, t->kv_tokens_read / (double)t->n_generated);
     double bytes_per_second = rate(n_steps * bytes, t->decode_seconds);
-    snprintf(out, capacity, ", %.1f GB/s (%.0f %% of the %.1f GB/s that memory gives)", bytes_per_second * 1e-9,
-             100 * bytes_per_second / limit, limit * 1e-9);
+    snprintf(out, capacity, ", %.1f GB/s (%.0f %% of the %.1f GB/s that memory gives)",
+             bytes_per_second * 1e-9, 100 * bytes_per_second / limit, limit * 1e-9);
 }
 
 void cli_report_end(const cli_runtime *r, const cli_totals *t) {
@@ -80,6 +83,6 @@ void cli_report_end(const cli_runtime *r, const cli_totals *t) {
 }
 
 void cli_report_reply(const kvant_generate_result *result) {
-    cli_note("finish   %s, %d tokens, %d %s", kvant_finish_text(result->finish), result->n_generated, result->n_shifts,
-             result->n_shifts == 1 ? "shift" : "shifts");
+    cli_note("finish   %s, %d tokens, %d %s", kvant_finish_text(result->finish), result->n_generated,
+             result->n_shifts, result->n_shifts == 1 ? "shift" : "shifts");
 }

@@ -51,7 +51,8 @@ static int parse_bias(kvant_logit_bias *out, const char *text, int32_t n_vocab) 
     char *end, *end_bias;
     long id = strtol(text, &end, 10);
     if (end == text || (*end != '+' && *end != '-'))
-        return cli_wrong("--logit-bias: '%s' is not an id with a signed number behind it, as 15043+1.5", text);
+        return cli_wrong("--logit-bias: '%s' is not an id with a signed number behind it, as 15043+1.5",
+                         text);
     if (id < 0 || id >= n_vocab)
         return cli_wrong("--logit-bias: token %ld of '%s' is outside 0 to %d", id, text, n_vocab - 1);
     out->token = (kvant_token)id;
@@ -99,15 +100,16 @@ kvant_generate_options cli_generate_options(const cli_options *options) {
     kvant_generate_options g = KVANT_GENERATE_OPTIONS_INIT;
     g.max_tokens = options->n_predict;
     g.ignore_end = options->ignore_eos;
-    g.context = options->context && strcmp(options->context, "shift") == 0 ? KVANT_CONTEXT_SHIFT : KVANT_CONTEXT_STOP;
+    g.context =
+        options->context && strcmp(options->context, "shift") == 0 ? KVANT_CONTEXT_SHIFT : KVANT_CONTEXT_STOP;
     g.n_keep = options->n_keep;
     g.stop = options->stop.at;
     g.n_stop = options->stop.n;
     return g;
 }
 
-int cli_tokenize(kvant_token **out, size_t *n_tokens, const kvant_model *model, const char *text, size_t n_bytes,
-                 int flags) {
+int cli_tokenize(kvant_token **out, size_t *n_tokens, const kvant_model *model, const char *text,
+                 size_t n_bytes, int flags) {
     kvant_token *tokens = kv_alloc(n_bytes + 2, sizeof *tokens);
     if (!tokens) return cli_failed(KVANT_NO_MEMORY);
     kvant_status status = kvant_tokenize(model, text, n_bytes, flags, tokens, n_bytes + 2, n_tokens);

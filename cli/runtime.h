@@ -13,7 +13,8 @@ typedef struct cli_runtime {
     int64_t seed; /* of the sampler; the one drawn where the flag left it open */
 } cli_runtime;
 
-/* All return an exit status; what was opened is closed by cli_runtime_close. Later ones need the earlier ones. */
+/* All return an exit status; what was opened is closed by cli_runtime_close. Later ones need the earlier
+ * ones. */
 int cli_runtime_open_model(cli_runtime *out, const cli_options *options, bool vocab_only);
 int cli_runtime_open_session(cli_runtime *r, const kvant_session_options *session_options);
 int cli_runtime_open_sampler(cli_runtime *r, const cli_options *options);
@@ -25,5 +26,5 @@ kvant_session_options cli_session_options(const cli_options *options);
 kvant_generate_options cli_generate_options(const cli_options *options);
 
 /* The tokens of a text, owned by the caller (kv_free). `flags` of kvant_tokenize. */
-int cli_tokenize(kvant_token **out, size_t *n_tokens, const kvant_model *model, const char *text, size_t n_bytes,
-                 int flags);
+int cli_tokenize(kvant_token **out, size_t *n_tokens, const kvant_model *model, const char *text,
+                 size_t n_bytes, int flags);

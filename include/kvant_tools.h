@@ -1,6 +1,7 @@
-/* kvant_tools.h: what surrounds a runtime: look into a model file, write it with other types, measure the machine,
- * check the kernels. The rules of kvant.h hold here too: opaque handles, a status and a message for every failure,
- * nothing printed. All functions may be called from any thread; a kvant_file is read-only and may be shared. */
+/* kvant_tools.h: what surrounds a runtime: look into a model file, write it with other types, measure the
+ * machine, check the kernels. The rules of kvant.h hold here too: opaque handles, a status and a message for
+ * every failure, nothing printed. All functions may be called from any thread; a kvant_file is read-only and
+ * may be shared. */
 #ifndef KVANT_TOOLS_H
 #define KVANT_TOOLS_H
 
@@ -23,10 +24,11 @@ typedef struct kvant_file_info {
     size_t size;
     int32_t version; /* of the format */
     int64_t n_values, n_tensors;
-    int64_t n_params;               /* numbers in all tensors */
-    int64_t tensor_bytes, n_bytes;  /* of all tensors; of all files of the set */
+    int64_t n_params;              /* numbers in all tensors */
+    int64_t tensor_bytes, n_bytes; /* of all tensors; of all files of the set */
 } kvant_file_info;
-#define KVANT_FILE_INFO_INIT {.size = sizeof(kvant_file_info)}
+#define KVANT_FILE_INFO_INIT \
+    { .size = sizeof(kvant_file_info) }
 KVANT_API void kvant_file_get_info(const kvant_file *file, kvant_file_info *info);
 
 /* A key of the metadata. Strings are borrowed from the file. */
@@ -37,15 +39,18 @@ typedef struct kvant_file_value {
     bool is_array;
     int64_t count; /* elements of an array, else 1 */
 } kvant_file_value;
-#define KVANT_FILE_VALUE_INIT {.size = sizeof(kvant_file_value)}
+#define KVANT_FILE_VALUE_INIT \
+    { .size = sizeof(kvant_file_value) }
 KVANT_API KVANT_MUST_USE kvant_status kvant_file_get_value(const kvant_file *file, int64_t i,
                                                            kvant_file_value *value);
 /* The index of a key, -1 if the file does not have it. */
 KVANT_API int64_t kvant_file_find_value(const kvant_file *file, const char *key);
-/* The value as text, NUL-terminated and cut to `capacity` bytes: a string as it is, numbers in decimal, of an array
- * the first `max_items` elements. *n_bytes (may be NULL) is the length of the whole text. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_file_value_text(const kvant_file *file, int64_t i, int64_t max_items,
-                                                            char *text, size_t capacity, size_t *n_bytes);
+/* The value as text, NUL-terminated and cut to `capacity` bytes between characters: a string as it is,
+ * numbers in decimal, of an array the first `max_items` elements. *n_bytes (may be NULL) is the length of the
+ * whole text. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_file_value_text(const kvant_file *file, int64_t i,
+                                                            int64_t max_items, char *text, size_t capacity,
+                                                            size_t *n_bytes);
 
 /* A tensor as it lies in the file. Strings are borrowed from the file. */
 typedef struct kvant_file_tensor {
@@ -55,7 +60,8 @@ typedef struct kvant_file_tensor {
     int64_t dims[4]; /* dims[0] = numbers in a row; unused ones are 1 */
     int64_t n_bytes;
 } kvant_file_tensor;
-#define KVANT_FILE_TENSOR_INIT {.size = sizeof(kvant_file_tensor)}
+#define KVANT_FILE_TENSOR_INIT \
+    { .size = sizeof(kvant_file_tensor) }
 KVANT_API KVANT_MUST_USE kvant_status kvant_file_get_tensor(const kvant_file *file, int64_t i,
                                                             kvant_file_tensor *tensor);
 
@@ -66,7 +72,8 @@ typedef struct kvant_weight_plan {
     const char *layout; /* in memory; in the file it is always "rows" */
     const char *kernel; /* of the matrix product in the fast mode */
 } kvant_weight_plan;
-#define KVANT_WEIGHT_PLAN_INIT {.size = sizeof(kvant_weight_plan)}
+#define KVANT_WEIGHT_PLAN_INIT \
+    { .size = sizeof(kvant_weight_plan) }
 /* `cpu_mask` as in kvant_model_options. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_get_weight_plan(kvant_weight_plan *plan, const char *type,
                                                             const char *cpu_mask);
@@ -76,16 +83,18 @@ KVANT_API KVANT_MUST_USE kvant_status kvant_get_weight_plan(kvant_weight_plan *p
 typedef struct kvant_quantize_options {
     size_t size;
     const char *type; /* of the weights: "q8_0", "q4_k", ...; required */
-    /* Of the output projection (output.weight, or token_embd.weight where the two are one). NULL: the weights' type,
-     * but not fewer bits than q8_0, because every logit goes through this one matrix. */
+    /* Of the output projection (output.weight, or token_embd.weight where the two are one). NULL: the
+     * weights' type, but not fewer bits than q8_0, because every logit goes through this one matrix. */
     const char *output_type;
-    const char *embedding_type; /* of a token_embd.weight that is not the output too; NULL: the weights' type */
-    bool keep_output;           /* leaves the output projection as it is */
-    int32_t n_threads;          /* 0 = one per usable core */
+    const char
+        *embedding_type; /* of a token_embd.weight that is not the output too; NULL: the weights' type */
+    bool keep_output;    /* leaves the output projection as it is */
+    int32_t n_threads;   /* 0 = one per usable core */
     kvant_progress_fn progress;
     void *user;
 } kvant_quantize_options;
-#define KVANT_QUANTIZE_OPTIONS_INIT {.size = sizeof(kvant_quantize_options)}
+#define KVANT_QUANTIZE_OPTIONS_INIT \
+    { .size = sizeof(kvant_quantize_options) }
 
 typedef struct kvant_quantize_result {
     size_t size;
@@ -94,12 +103,13 @@ typedef struct kvant_quantize_result {
     int64_t n_misfits;     /* of the kept: rows that are no multiple of the type's block */
     int64_t bytes_in, bytes_out;
 } kvant_quantize_result;
-#define KVANT_QUANTIZE_RESULT_INIT {.size = sizeof(kvant_quantize_result)}
+#define KVANT_QUANTIZE_RESULT_INIT \
+    { .size = sizeof(kvant_quantize_result) }
 
-/* Writes the model at `in_path` to `out_path` (may be the same) with its weights in another type. Tensors of two or
- * more dimensions are converted; vectors, and matrices that already have the type or whose rows do not fit its block,
- * are copied. Metadata is copied, except general.file_type, which would no longer be true, and the keys of a split.
- * Nothing appears under `out_path` before all of it is written. `result` may be NULL. */
+/* Writes the model at `in_path` to `out_path` (may be the same) with its weights in another type. Tensors of
+ * two or more dimensions are converted; vectors, and matrices that already have the type or whose rows do not
+ * fit its block, are copied. Metadata is copied, except general.file_type, which would no longer be true, and
+ * the keys of a split. Nothing appears under `out_path` before all of it is written. `result` may be NULL. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_quantize(const char *in_path, const char *out_path,
                                                      const kvant_quantize_options *options,
                                                      kvant_quantize_result *result);
@@ -108,9 +118,9 @@ KVANT_API const char *kvant_quantize_type(int32_t i);
 
 /* ---- measure ------------------------------------------------------------------------------------------- */
 
-/* The rate at which n_threads (0 = one per usable core) read memory that no cache holds, the best of a few passes, in
- * bytes per second: what the speed of decoding is compared with. Takes about `seconds`, plus the time to fill the
- * memory it reads (256 MiB, or what the machine can spare, at least 32 MiB). */
+/* The rate at which n_threads (0 = one per usable core) read memory that no cache holds, the best of a few
+ * passes, in bytes per second: what the speed of decoding is compared with. Takes about `seconds`, plus the
+ * time to fill the memory it reads (128 MiB, or what the machine can spare, at least 32 MiB). */
 KVANT_API KVANT_MUST_USE kvant_status kvant_measure_bandwidth(double *bytes_per_second, int32_t n_threads,
                                                               double seconds);
 
@@ -126,31 +136,37 @@ typedef struct kvant_kernel_report {
     size_t size;
     const char *name, *role, *cpu; /* static */
     kvant_kernel_outcome outcome;
-    const char *message;       /* what differed, or why it was skipped; "" if all is well. During the call only */
-    int32_t n_cases;
-    double ns, reference_ns; /* per call of the benchmark's case; 0 where none was asked for */
+    const char *message; /* what differed, or why it was skipped; "" if all is well. During the call only */
+    double worst;        /* the largest error as a share of what is allowed; 0 where results must be exact */
+    /* A report about speed follows for each shape that is timed; "" in one about correctness. */
+    const char *shape;
+    double seconds;              /* of one call, the least of many */
+    double gb_per_s, gmac_per_s; /* bytes read and written; multiply-adds, 0 where there are none */
 } kvant_kernel_report;
 typedef void (*kvant_kernel_fn)(void *user, const kvant_kernel_report *report);
 
 typedef struct kvant_check_options {
     size_t size;
-    const char *filter;   /* only kernels whose name holds this; NULL = all */
-    const char *cpu_mask; /* as in kvant_model_options */
-    uint64_t seed;        /* of the random inputs */
-    bool bench;
+    const char *filter;     /* only kernels whose name or role holds this; NULL = all */
+    const char *cpu_mask;   /* as in kvant_model_options */
+    uint64_t seed;          /* of the random inputs */
+    bool bench;             /* times each kernel too */
     kvant_kernel_fn report; /* after each kernel; may be NULL */
     void *user;
 } kvant_check_options;
-#define KVANT_CHECK_OPTIONS_INIT {.size = sizeof(kvant_check_options)}
+#define KVANT_CHECK_OPTIONS_INIT \
+    { .size = sizeof(kvant_check_options) }
 
 typedef struct kvant_check_result {
     size_t size;
     int32_t n_ok, n_failed, n_skipped;
 } kvant_check_result;
-#define KVANT_CHECK_RESULT_INIT {.size = sizeof(kvant_check_result)}
+#define KVANT_CHECK_RESULT_INIT \
+    { .size = sizeof(kvant_check_result) }
 
-/* Runs every kernel that the machine can run against its scalar reference on random and pathological input. A wrong
- * kernel is counted and reported, the call itself succeeds. */
+/* Runs every kernel that the machine can run against its scalar reference on random and pathological input. A
+ * wrong kernel is counted and reported, the call itself succeeds; one that reads outside of its input ends
+ * the process by a fault. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_check_kernels(const kvant_check_options *options,
                                                           kvant_check_result *result);
 
