@@ -47,6 +47,7 @@ typedef struct kv_check_case {
     kv_check_pattern pattern;
     kv_fence in[KV_CHECK_INPUTS], out;
     float value, returned; /* a scalar argument and the result, where the role has them */
+    bool timed;            /* a run of the benchmark: the kernel is called many times, and not verified */
     int32_t bad;           /* row that holds rubbish, -1 for none */
 } kv_check_case;
 

@@ -49,10 +49,12 @@ static kv_status setup_exp_sum(kv_check_case *c) {
     }
     c->value = max == -INFINITY ? 0 : max;
     if (kv_check_chance(c, 0.3)) c->value += 20; /* of an earlier block */
+    if (!c->timed) return KVANT_OK;
+    c->value = 3; /* repeated on its own results, exp(x - 3) stays in range */
+    for (int64_t i = 0; i < c->shape.n; i++) p[i] = (float)kv_random_unit(&c->random);
     return KVANT_OK;
 }
 
-/* When it is timed it works on its own results: as good numbers as any. */
 static void run_exp_sum(kv_check_case *c) {
     c->returned = c->kernel->exp_sum(output(c), (int32_t)c->shape.n, c->value);
 }
@@ -63,7 +65,7 @@ static void verify_exp_sum(kv_check_case *c) {
         float x = input(c, 0)[i] - c->value;
         double want = exp((double)x);
         if (x == -INFINITY && output(c)[i] != 0) kv_check_fault(c, "exp(-Inf) is not 0");
-        kv_check_close(c, i, output(c)[i], want, want, 3.35); /* 2e-7 */
+        kv_check_close(c, i, output(c)[i], want, want + 0x1p-103, 3.35); /* 2e-7; a subnormal may be 0 */
         sum += want;
     }
     kv_check_close(c, -1, c->returned, sum, sum, 8 + (double)c->shape.n);

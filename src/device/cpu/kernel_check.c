@@ -104,7 +104,8 @@ kv_status kv_kernel_bench(const kv_kernel *kernel, uint64_t seed, kv_check_repor
     const kv_check_role *role = roles[kernel->role];
     for (int i = 0; i < (int)(sizeof role->bench / sizeof *role->bench) && role->bench[i].n; i++) {
         kv_check_result result = {.kernel = kernel, .passed = true};
-        kv_check_case c = {.result = &result, .kernel = kernel, .shape = role->bench[i], .bad = -1};
+        kv_check_case c = {
+            .result = &result, .kernel = kernel, .shape = role->bench[i], .timed = true, .bad = -1};
         kv_random_init(&c.random, seed);
         if (!c.shape.dtype) c.shape.dtype = kernel->a ? kernel->a : &kv_dtype_q8_0;
         KV_TRY(bench_shape(&result, &c, role));

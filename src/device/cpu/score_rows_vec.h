@@ -26,59 +26,72 @@ enum {
 
 /* ---- few queries */
 
+/* Adds the products of n dimensions from d on: sums[i * n_cells + j] is of query i and cell j. */
+KV_TEMPLATE void kv_score_few_step(kv_vec sums[KV_LANES], const float *query, int32_t n_q, size_t head_dim,
+                                   const uint8_t *const k[], int32_t n_cells, kv_vec_row_fn *load, int32_t d,
+                                   int32_t n) {
+    kv_vec x[KV_SCORE_FEW];
+    for (int32_t i = 0; i < n_q; i++) x[i] = kv_vec_row_f32(query + (size_t)i * head_dim, d, n);
+    for (int32_t j = 0; j < n_cells; j++) {
+        kv_vec y = load(k[j], d, n);
+        for (int32_t i = 0; i < n_q; i++) sums[i * n_cells + j] = kv_vec_fma(x[i], y, sums[i * n_cells + j]);
+    }
+}
+
 /* Dot products of queries [q, q + n_q) with cells [c, c + n_cells), n_q * n_cells <= KV_LANES; cells past the
  * last are scored as the last. */
-KV_TEMPLATE void kv_score_few_block(const kv_score_args *a, kv_vec_row_fn *load, int32_t q, int32_t n_q,
-                                    int32_t c, int32_t n_cells) {
+KV_TEMPLATE void kv_score_few_block(const kv_score_args *a, kv_vec_row_fn *load, int32_t n_q, int32_t c,
+                                    int32_t n_cells) {
     const uint8_t *k[KV_LANES];
     for (int32_t j = 0; j < n_cells; j++) {
         int32_t cell = c + j < a->n_cells ? c + j : a->n_cells - 1;
         k[j] = (const uint8_t *)a->k + (size_t)cell * a->k_bytes;
     }
-    const float *query = a->q + (size_t)q * (size_t)a->head_dim;
-    kv_vec sums[KV_LANES], x[KV_SCORE_FEW];
+    const size_t dim = (size_t)a->head_dim;
+    kv_vec sums[KV_LANES];
+    int32_t d = 0;
     for (int32_t i = 0; i < KV_LANES; i++) sums[i] = kv_vec_set(0);
-    for (int32_t d = 0; d < a->head_dim; d += KV_LANES) {
-        int32_t n = a->head_dim - d < KV_LANES ? a->head_dim - d : KV_LANES;
-        for (int32_t i = 0; i < n_q; i++)
-            x[i] = kv_vec_row_f32(query + (size_t)i * (size_t)a->head_dim, d, n);
-        for (int32_t j = 0; j < n_cells; j++) {
-            kv_vec y = load(k[j], d, n);
-            for (int32_t i = 0; i < n_q; i++)
-                sums[i * n_cells + j] = kv_vec_fma(x[i], y, sums[i * n_cells + j]);
-        }
-    }
+    for (; d + KV_LANES <= a->head_dim; d += KV_LANES)
+        kv_score_few_step(sums, a->q, n_q, dim, k, n_cells, load, d, KV_LANES);
+    if (d < a->head_dim) kv_score_few_step(sums, a->q, n_q, dim, k, n_cells, load, d, a->head_dim - d);
     float s[KV_LANES];
     kv_vec_store(s, kv_vec_sum_each(sums));
     for (int32_t i = 0; i < n_q; i++)
-        memcpy(a->s + (size_t)(q + i) * a->s_step + c, s + i * n_cells, (size_t)n_cells * sizeof *s);
+        memcpy(a->s + (size_t)i * a->s_step + c, s + i * n_cells, (size_t)n_cells * sizeof *s);
 }
 
-KV_TEMPLATE void kv_score_few(const kv_score_args *a, kv_vec_row_fn *load, int32_t q, int32_t n_q) {
+KV_TEMPLATE void kv_score_few(const kv_score_args *a, kv_vec_row_fn *load, int32_t n_q) {
     const int32_t n_cells = n_q == 1   ? KV_LANES
                             : n_q == 2 ? KV_LANES / 2
                             : n_q <= 4 ? KV_LANES / 4
                                        : KV_LANES / 8;
-    for (int32_t c = 0; c < a->n_cells; c += n_cells) kv_score_few_block(a, load, q, n_q, c, n_cells);
+    for (int32_t c = 0; c < a->n_cells; c += n_cells) kv_score_few_block(a, load, n_q, c, n_cells);
 }
 
 /* ---- many queries */
 
+/* n dimensions from d on of KV_LANES cells from c on to one column of vectors of the panel. */
+KV_TEMPLATE void kv_score_panel_part(float *panel, const kv_score_args *a, kv_vec_row_fn *load, int32_t c,
+                                     int32_t d, int32_t n) {
+    kv_vec v[KV_LANES];
+    for (int32_t j = 0; j < KV_LANES; j++) {
+        int32_t cell = c + j < a->n_cells ? c + j : a->n_cells - 1;
+        v[j] = load((const uint8_t *)a->k + (size_t)cell * a->k_bytes, d, n);
+    }
+    kv_vec_transpose(v);
+    for (int32_t j = 0; j < n; j++) kv_vec_store(panel + j * KV_SCORE_PANEL_CELLS, v[j]);
+}
+
 /* Dimensions [d, d + n_dims) of cells [c, c + KV_SCORE_PANEL_CELLS) to the panel. */
 KV_TEMPLATE void kv_score_panel(float *panel, const kv_score_args *a, kv_vec_row_fn *load, int32_t c,
                                 int32_t d, int32_t n_dims) {
-    for (int32_t group = 0; group < KV_SCORE_PANEL_CELLS; group += KV_LANES) {
-        for (int32_t i = 0; i < n_dims; i += KV_LANES) {
-            int32_t n = n_dims - i < KV_LANES ? n_dims - i : KV_LANES;
-            kv_vec v[KV_LANES];
-            for (int32_t j = 0; j < KV_LANES; j++) {
-                int32_t cell = c + group + j < a->n_cells ? c + group + j : a->n_cells - 1;
-                v[j] = load((const uint8_t *)a->k + (size_t)cell * a->k_bytes, d + i, n);
-            }
-            kv_vec_transpose(v);
-            for (int32_t j = 0; j < n; j++)
-                kv_vec_store(panel + (i + j) * KV_SCORE_PANEL_CELLS + group, v[j]);
-        }
+    for (int32_t half = 0; half < KV_SCORE_PANEL_CELLS; half += KV_LANES) {
+        float *part = panel + half;
+        int32_t i = 0;
+        for (; i + KV_LANES <= n_dims; i += KV_LANES)
+            kv_score_panel_part(part + i * KV_SCORE_PANEL_CELLS, a, load, c + half, d + i, KV_LANES);
+        if (i < n_dims)
+            kv_score_panel_part(part + i * KV_SCORE_PANEL_CELLS, a, load, c + half, d + i, n_dims - i);
     }
 }
 
@@ -136,14 +149,14 @@ KV_TEMPLATE void kv_score_many(const kv_score_args *a, kv_vec_row_fn *load) {
 
 KV_TEMPLATE void kv_score_rows(const kv_score_args *a, kv_vec_row_fn *load) {
     switch (a->n_q) {
-    case 1: kv_score_few(a, load, 0, 1); break;
-    case 2: kv_score_few(a, load, 0, 2); break;
-    case 3: kv_score_few(a, load, 0, 3); break;
-    case 4: kv_score_few(a, load, 0, 4); break;
-    case 5: kv_score_few(a, load, 0, 5); break;
-    case 6: kv_score_few(a, load, 0, 6); break;
-    case 7: kv_score_few(a, load, 0, 7); break;
-    case 8: kv_score_few(a, load, 0, 8); break;
+    case 1: kv_score_few(a, load, 1); break;
+    case 2: kv_score_few(a, load, 2); break;
+    case 3: kv_score_few(a, load, 3); break;
+    case 4: kv_score_few(a, load, 4); break;
+    case 5: kv_score_few(a, load, 5); break;
+    case 6: kv_score_few(a, load, 6); break;
+    case 7: kv_score_few(a, load, 7); break;
+    case 8: kv_score_few(a, load, 8); break;
     default: kv_score_many(a, load); break;
     }
 }

@@ -90,14 +90,12 @@ static inline kv_vec kv_vec_copysign(kv_vec a, kv_vec sign) {
 static inline kv_vec kv_vec_round(kv_vec a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* a * 2^n for whole n, a near 1: correct down to subnormals, 0 and Inf beyond, down to n = -250 and up to
- * 250. */
+/* a * 2^n for whole n up to 128, a near 1: Inf where it is too large, 0 where it is subnormal (n < -126;
+ * multiplying down to subnormals costs far more than they are worth). */
 static inline kv_vec kv_vec_scale(kv_vec a, kv_vec n) {
-    __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
-    __m256i rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
-    __m256 first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
-    __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
-    return _mm256_mul_ps(_mm256_mul_ps(a, first), second);
+    __m256i whole = _mm256_cvtps_epi32(_mm256_max_ps(n, _mm256_set1_ps(-127.0f)));
+    __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(whole, _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(exponent));
 }
 
 static inline kv_vec_int kv_vec_int_round(kv_vec a) { return _mm256_cvtps_epi32(a); }

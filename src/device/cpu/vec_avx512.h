@@ -69,7 +69,7 @@ static inline kv_vec kv_vec_copysign(kv_vec a, kv_vec sign) {
 static inline kv_vec kv_vec_round(kv_vec a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* a * 2^n for whole n, a near 1: correct down to subnormals, 0 and Inf beyond. */
+/* a * 2^n for whole n up to 128, a near 1: Inf where it is too large, 0 or right where it is subnormal. */
 static inline kv_vec kv_vec_scale(kv_vec a, kv_vec n) { return _mm512_scalef_ps(a, n); }
 
 static inline kv_vec_int kv_vec_int_round(kv_vec a) { return _mm512_cvtps_epi32(a); }

@@ -3,7 +3,8 @@
 
 #include "device/cpu/vec.h"
 
-/* exp(x), relative error below 2e-7: 0 for -Inf, Inf above 88.73, subnormals are right, NaN stays.
+/* exp(x), relative error below 2e-7: 0 for -Inf and, in some instruction sets, where exp(x) is subnormal; Inf
+ * above 88.37 to 88.73; NaN stays.
  *
  * x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 in two parts so that n ln 2 loses nothing (W. Cody and W. Waite,
  * Software Manual for the Elementary Functions, 1980); exp(r) = 1 + r + r^2 g(r), g of degree 4 with the
