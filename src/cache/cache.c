@@ -302,7 +302,8 @@ static kv_status reserve(kv_cache *c, const kv_cache_part *parts, int32_t n_part
     size_t spans = 0;
     for (int32_t i = 0; i < n_parts; i++) {
         kv_spans *s = &c->sequences[parts[i].seq];
-        KV_TRY(kv_spans_reserve(s, (size_t)parts[i].n_tokens)); /* each in a cell of its own, at worst */
+        /* each token in a cell of its own, at worst; and two, so that the append can be undone without memory */
+        KV_TRY(kv_spans_reserve(s, (size_t)parts[i].n_tokens + 2));
         spans += s->list.count + (size_t)parts[i].n_tokens;
     }
     bool room = kv_vec_reserve(&c->runs, spans) && kv_vec_reserve(&c->turns, spans);

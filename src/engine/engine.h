@@ -1,0 +1,87 @@
+/* engine.h: what is behind the opaque handles of kvant.h. The only place where tokenizer, model, cache,
+ * scheduler and devices meet. */
+#pragma once
+
+#include "cache/cache.h"
+#include "device/cpu/cpu_device.h"
+#include "kvant.h"
+#include "model/model.h"
+#include "sched/plan.h"
+#include "text/chat_template.h"
+#include "text/sampler.h"
+#include "text/tokenizer.h"
+
+/* Public structs carry their size so that older callers work: copies what both sides know of `src` (may be
+ * NULL) over the defaults in `dst`. */
+kv_status kv_take_struct(void *dst, size_t dst_size, const void *src, const char *name);
+/* The other way: fills what the caller's struct has room for; `dst` begins with its size. */
+void kv_give_struct(void *dst, const void *src, size_t src_size);
+
+struct kvant_model {
+    kv_gguf *gguf; /* with vocab_only; else the model owns it */
+    kv_device *device;
+    kv_model model;
+    kv_tokenizer *tokenizer;
+    bool vocab_only;
+    double load_seconds;
+    int64_t n_params, n_bytes;
+    char *name, *architecture, *description;
+};
+
+/* The open file, whoever owns it. */
+const kv_gguf *kv_model_gguf(const kvant_model *m);
+
+enum { KV_N_PLANS = 8 };
+
+/* A plan for evaluations of one shape. */
+typedef struct kv_plan_slot {
+    kv_plan *plan;
+    const kv_tensor *logits; /* NULL if there are no outputs */
+    int32_t n_tokens, n_outputs, n_turns;
+    int64_t last_used;
+} kv_plan_slot;
+
+struct kvant_session {
+    kvant_model *model;
+    kv_arena arena; /* frequencies */
+    kv_rope ropes[KV_N_ROPES];
+    kv_cache *cache;
+    int32_t n_ctx, n_batch, n_sequences;
+    kvant_act act;
+    kv_plan_slot plans[KV_N_PLANS];
+    int64_t n_runs;
+    int32_t *tokens, *output_rows; /* n_batch: what the plans read */
+    kv_cache_part *parts;          /* n_sequences */
+    int64_t *old_ends;             /* n_sequences */
+    float *logits;                 /* of the last evaluation */
+    int32_t n_logits;
+    size_t logits_capacity; /* floats */
+    atomic_bool cancel;
+};
+
+struct kvant_sampler {
+    kv_sampler *sampler;
+};
+
+int32_t kv_session_n_vocab(const kvant_session *s);
+kv_status kv_session_check_seq(const kvant_session *s, int32_t seq);
+/* Cells that are free for any sequence. */
+int32_t kv_session_room(const kvant_session *s);
+
+/* ---- generation with hooks, for kvant_generate and chats ---- */
+
+typedef struct kv_generation {
+    kvant_session *session;
+    int32_t seq;
+    kv_sampler *sampler;
+    const int32_t *prompt;
+    size_t n_prompt;
+    const kvant_generate_options *options;
+    kv_tokens *generated; /* appended to; without the end token */
+    /* Called when no cell is free: frees at least one, or returns false to end with KVANT_FINISH_CONTEXT. */
+    kv_status (*make_room)(void *user, bool *made);
+    void *user;
+} kv_generation;
+
+/* Evaluates the prompt, then samples until something ends it. The last generated token is not evaluated. */
+kv_status kv_run_generation(const kv_generation *g, kvant_generate_result *result);

@@ -1,0 +1,167 @@
+/* generate.c: prompt in, tokens out, until something ends it. Budgets count generated tokens, never
+ * positions. */
+#include "base/clock.h"
+#include "engine/emitter.h"
+#include "engine/engine.h"
+
+#include <string.h>
+
+const char *kvant_finish_text(kvant_finish finish) {
+    static const char *const texts[] = {"end of text", "token limit", "context full", "stopped", "cancelled"};
+    size_t i = (size_t)finish;
+    return i < sizeof texts / sizeof *texts ? texts[i] : "unknown";
+}
+
+typedef struct run {
+    const kv_generation *g;
+    kvant_generate_result *result;
+    kv_emitter emitter;
+    int32_t limit; /* generated tokens at most; 0 = none */
+    bool done;
+} run;
+
+static void finish(run *r, kvant_finish how) {
+    r->done = true;
+    r->result->finish = how;
+}
+
+static kv_status eval_one(const kv_generation *g, const int32_t *tokens, int32_t n) {
+    return kvant_eval(g->session, &(kvant_chunk){g->seq, tokens, n, KVANT_LOGITS_LAST}, 1);
+}
+
+static kv_status prefill(run *r) {
+    const kv_generation *g = r->g;
+    int64_t start = kv_now_ns();
+    if (!g->n_prompt) return kv_fail(KVANT_INVALID, "the prompt is empty: nothing to go on from");
+    if (g->n_prompt > (size_t)kv_session_room(g->session))
+        return kv_fail(KVANT_CONTEXT_FULL, "the prompt has %zu tokens, the context room for %d of %d",
+                       g->n_prompt, kv_session_room(g->session), g->session->n_ctx);
+    kv_status status = eval_one(g, g->prompt, (int32_t)g->n_prompt);
+    r->result->prefill_seconds = kv_seconds_since(start);
+    for (size_t i = 0; !status && i < g->n_prompt; i++) kv_sampler_accept(g->sampler, g->prompt[i]);
+    return status;
+}
+
+/* Takes one token from the logits and decides whether it is the last. */
+static kv_status take_token(run *r, int32_t *token) {
+    const kv_generation *g = r->g;
+    KV_TRY(kv_sampler_draw(token, g->sampler, kvant_logits(g->session, kvant_n_logits(g->session) - 1)));
+    if (!g->options->ignore_end && kv_tokenizer_is_end(g->session->model->tokenizer, *token)) {
+        finish(r, KVANT_FINISH_END);
+        return KVANT_OK;
+    }
+    kv_sampler_accept(g->sampler, *token);
+    if (!kv_vec_push(g->generated, *token)) return KVANT_NO_MEMORY;
+    r->result->n_generated++;
+    KV_TRY(kv_emitter_push(&r->emitter, *token));
+    if (r->emitter.stopped)
+        finish(r, KVANT_FINISH_STOPPED);
+    else if (r->limit && r->result->n_generated >= r->limit)
+        finish(r, KVANT_FINISH_LENGTH);
+    return KVANT_OK;
+}
+
+/* A cell for the token just taken, and under KVANT_CONTEXT_STOP no token that could not have one. */
+static kv_status find_room(run *r) {
+    const kv_generation *g = r->g;
+    bool stop = g->options->context == KVANT_CONTEXT_STOP, made = false;
+    int32_t room = kv_session_room(g->session);
+    if (room > (stop ? 1 : 0)) return KVANT_OK;
+    if (!stop) KV_TRY(g->make_room(g->user, &made));
+    if (made)
+        r->result->n_shifts++;
+    else
+        finish(r, KVANT_FINISH_CONTEXT);
+    return KVANT_OK;
+}
+
+static kv_status decode(run *r) {
+    while (!r->done) {
+        int32_t token = 0;
+        KV_TRY(take_token(r, &token));
+        if (!r->done) KV_TRY(find_room(r));
+        if (!r->done) KV_TRY(eval_one(r->g, &token, 1));
+    }
+    return KVANT_OK;
+}
+
+static kv_status check_options(const kv_generation *g) {
+    const kvant_generate_options *o = g->options;
+    int32_t n_ctx = g->session->n_ctx;
+    if (o->max_tokens < 0) return kv_fail(KVANT_INVALID, "max_tokens: %d, must be 0 or more", o->max_tokens);
+    if (o->n_keep < -1 || o->n_keep >= n_ctx)
+        return kv_fail(KVANT_INVALID, "n_keep: %d, must be -1 to %d (context %d)", o->n_keep, n_ctx - 1,
+                       n_ctx);
+    if ((unsigned)o->context > KVANT_CONTEXT_SHIFT)
+        return kv_fail(KVANT_INVALID, "context policy %d: must be stop (0) or shift (1)", (int)o->context);
+    if (o->n_stop < 0 || (o->n_stop && !o->stop))
+        return kv_fail(KVANT_INVALID, "n_stop: %d strings", o->n_stop);
+    return KVANT_OK;
+}
+
+kv_status kv_run_generation(const kv_generation *g, kvant_generate_result *result) {
+    const kvant_generate_options *o = g->options;
+    KV_TRY(check_options(g));
+    run r = {.g = g, .result = result, .limit = o->max_tokens};
+    if (!r.limit && o->context == KVANT_CONTEXT_SHIFT)
+        r.limit = g->session->n_ctx; /* or it might never end */
+    r.emitter = (kv_emitter){.tokenizer = g->session->model->tokenizer,
+                             .stop = o->stop,
+                             .n_stop = o->n_stop,
+                             .text = o->text,
+                             .user = o->user};
+    kv_status status = prefill(&r);
+    int64_t start = kv_now_ns();
+    if (!status) status = decode(&r);
+    if (!status || status == KVANT_CANCELLED) {
+        kv_status flushed = kv_emitter_flush(&r.emitter);
+        if (!status) status = flushed;
+        result->decode_seconds = kv_seconds_since(start);
+    }
+    if (status == KVANT_CANCELLED) result->finish = KVANT_FINISH_CANCELLED;
+    kv_emitter_clear(&r.emitter);
+    return status;
+}
+
+/* ---- kvant_generate ---- */
+
+typedef struct plain_room {
+    kvant_session *session;
+    int32_t seq;
+    int64_t n_keep;
+} plain_room;
+
+/* Keep the first n_keep tokens, drop the older half of the rest. */
+static kv_status drop_half(void *user, bool *made) {
+    const plain_room *p = user;
+    int64_t rest = kv_cache_tokens(p->session->cache, p->seq) - p->n_keep, half = (rest + 1) / 2;
+    *made = half > 0;
+    if (!*made) return KVANT_OK;
+    return kv_cache_drop(p->session->cache, p->seq, p->n_keep, p->n_keep + half);
+}
+
+kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sampler, const kvant_token *prompt,
+                            size_t n_prompt, const kvant_generate_options *options,
+                            kvant_generate_result *result) {
+    kvant_generate_options o = KVANT_GENERATE_OPTIONS_INIT;
+    kvant_generate_result r = KVANT_GENERATE_RESULT_INIT;
+    KV_TRY(kv_session_check_seq(s, seq));
+    KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_generate_options"));
+    kv_tokens generated = {0};
+    int64_t before = kv_cache_end(s->cache, seq);
+    plain_room room = {s, seq, o.n_keep < 0 ? before + (int64_t)n_prompt : o.n_keep};
+    kv_generation g = {.session = s,
+                       .seq = seq,
+                       .sampler = sampler->sampler,
+                       .prompt = prompt,
+                       .n_prompt = n_prompt,
+                       .options = &o,
+                       .generated = &generated,
+                       .make_room = drop_half,
+                       .user = &room};
+    r.n_prompt = n_prompt < INT32_MAX ? (int32_t)n_prompt : INT32_MAX;
+    kv_status status = kv_run_generation(&g, &r);
+    kv_vec_clear(&generated);
+    if (result) kv_give_struct(result, &r, sizeof r);
+    return status;
+}
