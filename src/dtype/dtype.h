@@ -1,6 +1,6 @@
 /* dtype.h: how numbers are coded as bytes. A dtype is data plus scalar encode and decode of whole blocks; the
- * scalar code is the truth that every kernel is tested against. A new dtype is one file with a const kv_dtype and
- * one line in dtypes.inc. Where blocks lie in memory is the layout's business, not the dtype's. */
+ * scalar code is the truth that every kernel is tested against. A new dtype is one file with a const kv_dtype
+ * and one line in dtypes.inc. Where blocks lie in memory is the layout's business, not the dtype's. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,17 +10,21 @@
 enum { KV_MAX_PLANES = 6 };
 
 typedef struct kv_dtype {
-    const char *name;     /* "q8_0", as users type it */
-    int32_t gguf_id;      /* type number in GGUF files, -1 if it never occurs there */
-    int32_t block_elems;  /* numbers in a block */
-    int32_t block_bytes;  /* bytes of a block */
-    int32_t n_planes;     /* a block is the concatenation of its planes: what a layout interleaves separately. */
-    int32_t plane_bytes[KV_MAX_PLANES]; /* Each scale, each array of quants is its own; they sum to block_bytes */
-    /* dst[n] = numbers of n / block_elems blocks at src (any alignment). Bit-exact with the format's definition. */
+    const char *name;    /* "q8_0", as users type it */
+    int32_t gguf_id;     /* type number in GGUF files, -1 if it never occurs there */
+    int32_t block_elems; /* numbers in a block */
+    int32_t block_bytes; /* bytes of a block */
+    /* A block is the concatenation of its planes, which a layout interleaves separately: each scale, each
+     * array of quants is its own; they sum to block_bytes. */
+    int32_t n_planes;
+    int32_t plane_bytes[KV_MAX_PLANES];
+    /* dst[n] = numbers of n / block_elems blocks at src (any alignment). Bit-exact with the format's
+     * definition. */
     void (*decode)(float *dst, const void *src, int64_t n);
     /* NULL where the format cannot be written without an importance matrix. */
     void (*encode)(void *dst, const float *src, int64_t n);
-    /* Whether matmul against weights of this dtype takes activations in 8 bits in the fast mode; otherwise f32. */
+    /* Whether matmul against weights of this dtype takes activations in 8 bits in the fast mode; otherwise
+     * f32. */
     bool act_8bit;
 } kv_dtype;
 

@@ -14,13 +14,9 @@ static const struct {
     [KV_GGUF_F64] = {"f64", 8},
 };
 
-const char *kv_gguf_type_name(kv_gguf_type type) {
-    return types[type].name;
-}
+const char *kv_gguf_type_name(kv_gguf_type type) { return types[type].name; }
 
-size_t kv_gguf_type_bytes(kv_gguf_type type) {
-    return types[type].bytes;
-}
+size_t kv_gguf_type_bytes(kv_gguf_type type) { return types[type].bytes; }
 
 kv_gguf_shown kv_gguf_show(const char *name, size_t size) {
     enum { MAX_SHOWN = 80 };

@@ -6,9 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static kv_gguf_shown shown(const kv_gguf_value *v) {
-    return kv_gguf_show(v->key, strlen(v->key));
-}
+static kv_gguf_shown shown(const kv_gguf_value *v) { return kv_gguf_show(v->key, strlen(v->key)); }
 
 static kv_status wrong_type(const kv_gguf_value *v, const char *expected) {
     bool array = v->type == KV_GGUF_ARRAY;
@@ -59,28 +57,17 @@ static number load(kv_gguf_type type, const uint8_t *p) {
     memcpy(&raw, p, kv_gguf_type_bytes(type));
     switch (type) {
     case KV_GGUF_BOOL:
-    case KV_GGUF_U8:
-        return integer(raw.u8);
-    case KV_GGUF_I8:
-        return integer(raw.i8);
-    case KV_GGUF_U16:
-        return integer(raw.u16);
-    case KV_GGUF_I16:
-        return integer(raw.i16);
-    case KV_GGUF_U32:
-        return integer(raw.u32);
-    case KV_GGUF_I32:
-        return integer(raw.i32);
-    case KV_GGUF_U64:
-        return (number){.is_integer = true, .magnitude = raw.u64};
-    case KV_GGUF_I64:
-        return integer(raw.i64);
-    case KV_GGUF_F32:
-        return (number){.is_float = true, .real = (double)raw.f32};
-    case KV_GGUF_F64:
-        return (number){.is_float = true, .real = raw.f64};
-    default:
-        return (number){0};
+    case KV_GGUF_U8: return integer(raw.u8);
+    case KV_GGUF_I8: return integer(raw.i8);
+    case KV_GGUF_U16: return integer(raw.u16);
+    case KV_GGUF_I16: return integer(raw.i16);
+    case KV_GGUF_U32: return integer(raw.u32);
+    case KV_GGUF_I32: return integer(raw.i32);
+    case KV_GGUF_U64: return (number){.is_integer = true, .magnitude = raw.u64};
+    case KV_GGUF_I64: return integer(raw.i64);
+    case KV_GGUF_F32: return (number){.is_float = true, .real = (double)raw.f32};
+    case KV_GGUF_F64: return (number){.is_float = true, .real = raw.f64};
+    default: return (number){0};
     }
 }
 
