@@ -14,8 +14,8 @@ typedef struct kv_dtype {
     int32_t gguf_id;     /* type number in GGUF files, -1 if it never occurs there */
     int32_t block_elems; /* numbers in a block */
     int32_t block_bytes; /* bytes of a block */
-    /* A block is the concatenation of its planes, which a layout interleaves separately: each scale, each
-     * array of quants is its own; they sum to block_bytes. */
+    /* A block is the concatenation of its planes, which a layout interleaves separately: each
+     * array of quants or scales is its own, an f16 scale and its minimum are one. They sum to block_bytes. */
     int32_t n_planes;
     int32_t plane_bytes[KV_MAX_PLANES];
     /* dst[n] = numbers of n / block_elems blocks at src (any alignment). Bit-exact with the format's
