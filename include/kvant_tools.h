@@ -166,7 +166,7 @@ typedef struct kvant_check_result {
 
 /* Runs every kernel that the machine can run against its scalar reference on random and pathological input. A
  * wrong kernel is counted and reported, the call itself succeeds; one that reads outside of its input ends
- * the process by a fault. */
+ * the process by a fault. Both arguments may be NULL. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_check_kernels(const kvant_check_options *options,
                                                           kvant_check_result *result);
 

@@ -1,8 +1,8 @@
 /* tools_inspect.c: a GGUF file as its reader sees it, with the values written out, and what the CPU device
  * would do with its tensors. A kvant_file is the reader itself. */
 #include "base/memory.h"
-#include "device/cpu/cpu_device.h"
 #include "device/cpu/kernel.h"
+#include "engine/engine.h"
 #include "gguf/gguf.h"
 #include "kvant_tools.h"
 
@@ -24,16 +24,16 @@ void kvant_file_close(kvant_file *file) { kv_gguf_close((kv_gguf *)file); }
 
 void kvant_file_get_info(const kvant_file *file, kvant_file_info *info) {
     const kv_gguf *g = to_gguf(file);
-    *info = (kvant_file_info){.size = sizeof *info,
-                              .version = kv_gguf_version(g),
-                              .n_values = kv_gguf_n_values(g),
-                              .n_tensors = kv_gguf_n_tensors(g),
-                              .n_bytes = (int64_t)kv_gguf_file_bytes(g)};
-    for (int64_t i = 0; i < info->n_tensors; i++) {
-        const kv_gguf_tensor *t = kv_gguf_tensor_at(g, i);
-        info->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
-        info->tensor_bytes += (int64_t)t->bytes;
+    kvant_file_info i = {.version = kv_gguf_version(g),
+                         .n_values = kv_gguf_n_values(g),
+                         .n_tensors = kv_gguf_n_tensors(g),
+                         .n_bytes = (int64_t)kv_gguf_file_bytes(g)};
+    for (int64_t n = 0; n < i.n_tensors; n++) {
+        const kv_gguf_tensor *t = kv_gguf_tensor_at(g, n);
+        i.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        i.tensor_bytes += (int64_t)t->bytes;
     }
+    kv_give_struct(info, &i, sizeof i);
 }
 
 /* ---- values ---- */
@@ -47,14 +47,14 @@ static kv_status value_at(const kv_gguf_value **out, const kvant_file *file, int
 }
 
 kvant_status kvant_file_get_value(const kvant_file *file, int64_t i, kvant_file_value *value) {
-    const kv_gguf_value *v;
+    const kv_gguf_value *v = NULL;
     KV_TRY(value_at(&v, file, i));
     bool is_array = v->type == KV_GGUF_ARRAY;
-    *value = (kvant_file_value){.size = sizeof *value,
-                                .key = v->key,
-                                .type = kv_gguf_type_name(is_array ? v->element : v->type),
-                                .is_array = is_array,
-                                .count = is_array ? (int64_t)v->count : 1};
+    kvant_file_value given = {.key = v->key,
+                              .type = kv_gguf_type_name(is_array ? v->element : v->type),
+                              .is_array = is_array,
+                              .count = is_array ? (int64_t)v->count : 1};
+    kv_give_struct(value, &given, sizeof given);
     return KVANT_OK;
 }
 
@@ -114,7 +114,7 @@ static size_t put_value(sink *s, kv_gguf_type type, const uint8_t *data, bool qu
 
 kvant_status kvant_file_value_text(const kvant_file *file, int64_t i, int64_t max_items, char *text,
                                    size_t capacity, size_t *n_bytes) {
-    const kv_gguf_value *v;
+    const kv_gguf_value *v = NULL;
     KV_TRY(value_at(&v, file, i));
     if (!capacity) return kv_fail(KVANT_INVALID, "no room for the text of %s", v->key);
     sink s = {text, capacity, 0};
@@ -138,12 +138,10 @@ kvant_status kvant_file_get_tensor(const kvant_file *file, int64_t i, kvant_file
     if (i < 0 || i >= n)
         return kv_fail(KVANT_INVALID, "tensor %" PRId64 " is outside 0 to %" PRId64, i, n - 1);
     const kv_gguf_tensor *t = kv_gguf_tensor_at(to_gguf(file), i);
-    *tensor = (kvant_file_tensor){.size = sizeof *tensor,
-                                  .name = t->name,
-                                  .type = t->dtype->name,
-                                  .n_dims = t->n_dims,
-                                  .n_bytes = (int64_t)t->bytes};
-    memcpy(tensor->dims, t->dims, sizeof tensor->dims);
+    kvant_file_tensor given = {
+        .name = t->name, .type = t->dtype->name, .n_dims = t->n_dims, .n_bytes = (int64_t)t->bytes};
+    memcpy(given.dims, t->dims, sizeof given.dims);
+    kv_give_struct(tensor, &given, sizeof given);
     return KVANT_OK;
 }
 
@@ -164,9 +162,8 @@ kvant_status kvant_get_weight_plan(kvant_weight_plan *plan, const char *type, co
     KV_TRY(kv_cpu_device_create(&device, 0, 1, cpu));
     const kv_layout *layout = device->weight_layout(device, dtype);
     device->destroy(device);
-    *plan = (kvant_weight_plan){.size = sizeof *plan,
-                                .device = "cpu",
-                                .layout = layout->name,
-                                .kernel = kernel_for(dtype, layout, cpu)};
+    kvant_weight_plan given = {
+        .device = "cpu", .layout = layout->name, .kernel = kernel_for(dtype, layout, cpu)};
+    kv_give_struct(plan, &given, sizeof given);
     return KVANT_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "engine/engine.h"
 #include "gguf/gguf.h"
 #include "kvant_tools.h"
 
@@ -14,7 +15,7 @@
 enum { STRIPE_BYTES = 4 << 20 }; /* of f32, for each thread */
 
 typedef struct quantizer {
-    const kvant_quantize_options *options;
+    kvant_quantize_options options;
     const kv_dtype *type, *output_type, *embedding_type; /* output_type NULL: stays as it is */
     kv_gguf *in;
     kv_gguf_writer *out;
@@ -53,7 +54,7 @@ static kv_status find_type(const kv_dtype **out, const char *name) {
 static double bits(const kv_dtype *d) { return 8.0 * d->block_bytes / d->block_elems; }
 
 static kv_status choose_types(quantizer *q) {
-    const kvant_quantize_options *o = q->options;
+    const kvant_quantize_options *o = &q->options;
     KV_TRY(find_type(&q->type, o->type));
     q->embedding_type = q->type;
     if (o->embedding_type) KV_TRY(find_type(&q->embedding_type, o->embedding_type));
@@ -138,7 +139,7 @@ static kv_status allocate_stripes(quantizer *q, int64_t cells, const kv_dtype *t
 
 static kv_status report_progress(quantizer *q, size_t bytes) {
     q->bytes_done += (double)bytes;
-    const kvant_quantize_options *o = q->options;
+    const kvant_quantize_options *o = &q->options;
     double all = (double)kv_gguf_file_bytes(q->in), fraction = q->bytes_done / (all > 0 ? all : 1);
     if (!o->progress || o->progress(o->user, fraction < 1 ? fraction : 1)) return KVANT_OK;
     return kv_fail(KVANT_CANCELLED, "cancelled");
@@ -193,14 +194,16 @@ static kv_status write_all(quantizer *q, const char *out_path) {
 
 kvant_status kvant_quantize(const char *in_path, const char *out_path, const kvant_quantize_options *options,
                             kvant_quantize_result *result) {
-    quantizer q = {.options = options, .result = KVANT_QUANTIZE_RESULT_INIT};
-    if (options->n_threads < 0 || options->n_threads > 1024)
-        return kv_fail(KVANT_INVALID, "%d threads, not from 0 to 1024", options->n_threads);
+    quantizer q = {.options = KVANT_QUANTIZE_OPTIONS_INIT};
+    KV_TRY(kv_take_struct(&q.options, sizeof q.options, options, "kvant_quantize_options"));
+    int32_t n_threads = q.options.n_threads;
+    if (n_threads < 0 || n_threads > 1024)
+        return kv_fail(KVANT_INVALID, "%d threads, not from 0 to 1024", n_threads);
     kv_status status = choose_types(&q);
-    if (!status) status = kv_pool_create(&q.pool, options->n_threads ? options->n_threads : kv_cpu_count());
+    if (!status) status = kv_pool_create(&q.pool, n_threads ? n_threads : kv_cpu_count());
     if (!status) status = kv_gguf_open(&q.in, in_path);
     if (!status) status = write_all(&q, out_path);
-    if (!status && result) *result = q.result;
+    if (!status && result) kv_give_struct(result, &q.result, sizeof q.result);
     kv_gguf_writer_close(q.out);
     kv_gguf_close(q.in);
     kv_pool_destroy(q.pool);
