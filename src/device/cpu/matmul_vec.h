@@ -149,6 +149,15 @@ KV_TEMPLATE void kv_tile_step(kv_vec y[], int n, const kv_tile_format *f, const 
     }
 }
 
+/* Asks for a whole block in the order of its bytes. The planes of a large one are walked side by side, which
+ * memory answers at a third of its rate. */
+KV_TEMPLATE void kv_tile_fetch(const kv_tile_format *f, const uint8_t *block) {
+    if (f->elems == 32) return;
+#pragma GCC unroll 1
+    for (int32_t i = 0; i < f->bytes * KV_TILE_ROWS; i += 64)
+        _mm_prefetch((const char *)block + i, _MM_HINT_T0);
+}
+
 /* Columns [first, first + n) times `rows` rows of a tile from `row` on. */
 KV_TEMPLATE void kv_tile_columns(const kv_matmul_args *a, const kv_tile_format *f, int32_t tile, int32_t row,
                                  int32_t rows, int32_t first, int n) {
@@ -162,6 +171,7 @@ KV_TEMPLATE void kv_tile_columns(const kv_matmul_args *a, const kv_tile_format *
         for (int j = 0; j < n; j++) y[p][j] = kv_vec_set(0);
     for (int64_t c = 0; c < a->cols; c += f->elems, block += f->bytes * KV_TILE_ROWS) {
         kv_tile_scales s[KV_TILE_ROWS / KV_LANES];
+        if (first == 0 && row == 0) kv_tile_fetch(f, block);
 #pragma GCC unroll 2
         for (int p = 0; p < parts; p++) f->scales(&s[p], (kv_tile_block){block, row + p * KV_LANES});
         for (int32_t group = 0; group < f->elems / 32 / f->steps; group++)
