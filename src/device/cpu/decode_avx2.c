@@ -1,4 +1,5 @@
 /* decode_avx2.c: decoders, AVX2. */
+#include "device/cpu/decode_supers_vec.h"
 #include "device/cpu/decode_vec.h"
 
 KV_DECODE(f16, avx2)
@@ -6,3 +7,9 @@ KV_DECODE(bf16, avx2)
 KV_DECODE(q8_0, avx2)
 KV_DECODE(q4_0, avx2)
 KV_DECODE(q4_1, avx2)
+KV_DECODE(q5_0, avx2)
+KV_DECODE(q5_1, avx2)
+
+KV_DECODE_SUPERS(q4_k, avx2)
+KV_DECODE_SUPERS(q5_k, avx2)
+KV_DECODE_SUPERS(q6_k, avx2)

@@ -56,6 +56,7 @@ static inline kv_vec_int kv_vec_load_u16_n(const void *p, int32_t n) {
 static inline void kv_vec_store_u16_n(void *p, kv_vec_int v, int32_t n) {
     kv_vec_store_16_n(p, _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)), n);
 }
+static inline float kv_vec_first_lane(kv_vec v) { return _mm256_cvtss_f32(v); }
 /* One number of 16 bits, in every lane. */
 static inline kv_vec kv_vec_set_half(uint16_t h) { return _mm256_set1_ps(_cvtsh_ss(h)); }
 /* KV_LANES bytes, widened. */
@@ -109,6 +110,16 @@ static inline kv_vec_int kv_vec_int_and(kv_vec_int a, kv_vec_int b) { return _mm
 static inline kv_vec_int kv_vec_int_or(kv_vec_int a, kv_vec_int b) { return _mm256_or_si256(a, b); }
 static inline kv_vec_int kv_vec_int_shift_left(kv_vec_int a, int n) { return _mm256_slli_epi32(a, n); }
 static inline kv_vec_int kv_vec_int_shift_right(kv_vec_int a, int n) { return _mm256_srli_epi32(a, n); }
+/* By a number that need not be a constant. */
+static inline kv_vec_int kv_vec_int_shift_right_by(kv_vec_int a, int n) {
+    return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n));
+}
+/* Lane i is bit i. */
+static inline kv_vec_int kv_vec_int_from_bits(uint32_t bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int32_t)bits), lane), lane);
+    return _mm256_srli_epi32(set, 31);
+}
 static inline kv_vec_int kv_vec_bits(kv_vec a) { return _mm256_castps_si256(a); }
 static inline kv_vec kv_vec_from_bits(kv_vec_int a) { return _mm256_castsi256_ps(a); }
 /* b in the lanes where a is NaN, else c */

@@ -36,6 +36,7 @@ static inline kv_vec_int kv_vec_load_u16_n(const void *p, int32_t n) {
 static inline void kv_vec_store_u16_n(void *p, kv_vec_int v, int32_t n) {
     _mm512_mask_cvtepi32_storeu_epi16(p, kv_vec_first(n), v);
 }
+static inline float kv_vec_first_lane(kv_vec v) { return _mm512_cvtss_f32(v); }
 /* One number of 16 bits, in every lane. */
 static inline kv_vec kv_vec_set_half(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)h)); }
 /* KV_LANES bytes, widened. */
@@ -86,6 +87,14 @@ static inline kv_vec_int kv_vec_int_shift_left(kv_vec_int a, int n) {
 }
 static inline kv_vec_int kv_vec_int_shift_right(kv_vec_int a, int n) {
     return _mm512_srli_epi32(a, (unsigned)n);
+}
+/* By a number that need not be a constant. */
+static inline kv_vec_int kv_vec_int_shift_right_by(kv_vec_int a, int n) {
+    return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n));
+}
+/* Lane i is bit i. */
+static inline kv_vec_int kv_vec_int_from_bits(uint32_t bits) {
+    return _mm512_maskz_set1_epi32((__mmask16)bits, 1);
 }
 static inline kv_vec_int kv_vec_bits(kv_vec a) { return _mm512_castps_si512(a); }
 static inline kv_vec kv_vec_from_bits(kv_vec_int a) { return _mm512_castsi512_ps(a); }

@@ -6,6 +6,8 @@
 #include "device/cpu/vec.h"
 #include "dtype/q4_0.h"
 #include "dtype/q4_1.h"
+#include "dtype/q5_0.h"
+#include "dtype/q5_1.h"
 #include "dtype/q8_0.h"
 
 typedef kv_vec kv_vec_row_fn(const void *row, int32_t at, int32_t n);
@@ -49,5 +51,26 @@ static inline kv_vec kv_vec_row_q4_1(const void *row, int32_t at, int32_t n) {
     (void)n;
     const kv_q4_1_block *block = (const kv_q4_1_block *)row + at / KV_Q4_1_ELEMS;
     kv_vec quants = kv_vec_from_int(kv_vec_nibbles(block->quants, at % KV_Q4_1_ELEMS));
+    return kv_vec_add(kv_vec_mul(kv_vec_set_half(block->scale), quants), kv_vec_set_half(block->min));
+}
+
+/* As kv_vec_nibbles, with a fifth bit for each number from the 32 of `high`. */
+static inline kv_vec_int kv_vec_fives(const uint8_t quants[16], uint32_t high, int32_t at) {
+    kv_vec_int fifth = kv_vec_int_from_bits(high >> at);
+    return kv_vec_int_or(kv_vec_nibbles(quants, at), kv_vec_int_shift_left(fifth, 4));
+}
+
+static inline kv_vec kv_vec_row_q5_0(const void *row, int32_t at, int32_t n) {
+    (void)n;
+    const kv_q5_0_block *block = (const kv_q5_0_block *)row + at / KV_Q5_0_ELEMS;
+    kv_vec_int quants = kv_vec_fives(block->quants, block->high, at % KV_Q5_0_ELEMS);
+    kv_vec level = kv_vec_from_int(kv_vec_int_sub(quants, kv_vec_int_set(16)));
+    return kv_vec_mul(kv_vec_set_half(block->scale), level);
+}
+
+static inline kv_vec kv_vec_row_q5_1(const void *row, int32_t at, int32_t n) {
+    (void)n;
+    const kv_q5_1_block *block = (const kv_q5_1_block *)row + at / KV_Q5_1_ELEMS;
+    kv_vec quants = kv_vec_from_int(kv_vec_fives(block->quants, block->high, at % KV_Q5_1_ELEMS));
     return kv_vec_add(kv_vec_mul(kv_vec_set_half(block->scale), quants), kv_vec_set_half(block->min));
 }
