@@ -115,19 +115,22 @@ static kv_status literal_rest(const char *at, size_t size, char quote, const cha
     return KVANT_OK;
 }
 
-/* Templates write it as one literal, markup included: '<|im_start|>system\nYou are ...<|im_end|>\n'. */
-static kv_status find_default_system(const chat_format *f, template_text s, char **out) {
+/* Templates write it as one literal, markup included: '<|im_start|>system\nYou are ...<|im_end|>\n', where
+ * the line break is either escaped or there. */
+static kv_status find_default_system(const chat_format *f, template_text whole, char **out) {
+    static const char *const line_breaks[] = {"\\n", "\n"};
     char opening[80], closing[40];
-    size_t n = strlen(f->system.before);
-    if (f->system_in_user || f->always_system || n < 2 || f->system.before[n - 1] != '\n') return KVANT_OK;
-    snprintf(opening, sizeof opening, "%.*s\\n", (int)(n - 1), f->system.before);
+    size_t n = strcspn(f->system.before, "\n");
+    if (f->system_in_user || f->always_system || n == 0) return KVANT_OK;
     snprintf(closing, sizeof closing, "%.*s", (int)strcspn(f->system.after, "\n"), f->system.after);
-    const char *end = s.at + s.size;
-    for (const char *at = find(s, opening); at && !*out; at = find(s, opening)) {
-        char before = at > s.at ? at[-1] : 0;
-        s.at = at + strlen(opening);
-        s.size = (size_t)(end - s.at);
-        if (before == '\'' || before == '"') KV_TRY(literal_rest(s.at, s.size, before, closing, out));
+    for (size_t i = 0; i < 2; i++) {
+        template_text s = whole;
+        snprintf(opening, sizeof opening, "%.*s%s", (int)n, f->system.before, line_breaks[i]);
+        for (const char *at = find(s, opening); at && !*out; at = find(s, opening)) {
+            char before = at > s.at ? at[-1] : 0;
+            s = (template_text){at + strlen(opening), (size_t)(whole.at + whole.size - at) - strlen(opening)};
+            if (before == '\'' || before == '"') KV_TRY(literal_rest(s.at, s.size, before, closing, out));
+        }
     }
     return KVANT_OK;
 }
@@ -260,7 +263,6 @@ done:
 
 static kv_status render_reply(const chat_format *f, const kv_tokenizer *t, kv_tokens *out, size_t begin) {
     draft d = {0};
-    if (!f->reply) return KVANT_OK;
     kv_status status = append_string(&d, f->reply);
     d.content = (kv_text_range){d.text.count, d.text.count};
     if (!status) status = tokenize(&d, t, out, begin);
@@ -286,13 +288,21 @@ static kv_status render_all(const kv_chat_renderer *r, const kv_tokenizer *t, co
     return KVANT_OK;
 }
 
+/* The opening of an answer, where the format lets the assistant speak. */
+static kv_status render_opening(const chat_format *f, const kv_tokenizer *t, const kv_chat_message *messages,
+                                size_t n, kv_tokens *out, size_t begin) {
+    const char *last = n ? messages[n - 1].role : "";
+    bool unfinished = f->system_in_user && strcmp(last, "system") == 0;
+    if (f->reply && !unfinished) return render_reply(f, t, out, begin);
+    if (strcmp(last, "user") == 0) return KVANT_OK; /* its end is the opening */
+    return kv_fail(KVANT_INVALID, "message %zu: in %s the assistant answers user messages only", n, f->name);
+}
+
 kv_status kv_chat_render(const kv_chat_renderer *r, const kv_tokenizer *t, const kv_chat_message *messages,
                          size_t n, bool reply, kv_tokens *out, size_t *ends) {
     size_t begin = out->count;
     kv_status status = render_all(r, t, messages, n, out, ends);
-    if (!status && reply && r->format->system_in_user && n && strcmp(messages[n - 1].role, "user") != 0)
-        status = kv_fail(KVANT_INVALID, "message %zu: %s answers user messages only", n - 1, r->format->name);
-    if (!status && reply) status = render_reply(r->format, t, out, begin);
+    if (!status && reply) status = render_opening(r->format, t, messages, n, out, begin);
     if (status) out->count = begin;
     return status;
 }
