@@ -27,8 +27,7 @@ typedef struct kvant_file_info {
     int64_t n_params;              /* numbers in all tensors */
     int64_t tensor_bytes, n_bytes; /* of all tensors; of all files of the set */
 } kvant_file_info;
-#define KVANT_FILE_INFO_INIT \
-    { .size = sizeof(kvant_file_info) }
+#define KVANT_FILE_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_file_info)
 KVANT_API void kvant_file_get_info(const kvant_file *file, kvant_file_info *info);
 
 /* A key of the metadata. Strings are borrowed from the file. */
@@ -39,8 +38,7 @@ typedef struct kvant_file_value {
     bool is_array;
     int64_t count; /* elements of an array, else 1 */
 } kvant_file_value;
-#define KVANT_FILE_VALUE_INIT \
-    { .size = sizeof(kvant_file_value) }
+#define KVANT_FILE_VALUE_INIT KVANT_ZERO_OF_SIZE(kvant_file_value)
 KVANT_API KVANT_MUST_USE kvant_status kvant_file_get_value(const kvant_file *file, int64_t i,
                                                            kvant_file_value *value);
 /* The index of a key, -1 if the file does not have it. */
@@ -60,8 +58,7 @@ typedef struct kvant_file_tensor {
     int64_t dims[4]; /* dims[0] = numbers in a row; unused ones are 1 */
     int64_t n_bytes;
 } kvant_file_tensor;
-#define KVANT_FILE_TENSOR_INIT \
-    { .size = sizeof(kvant_file_tensor) }
+#define KVANT_FILE_TENSOR_INIT KVANT_ZERO_OF_SIZE(kvant_file_tensor)
 KVANT_API KVANT_MUST_USE kvant_status kvant_file_get_tensor(const kvant_file *file, int64_t i,
                                                             kvant_file_tensor *tensor);
 
@@ -72,8 +69,7 @@ typedef struct kvant_weight_plan {
     const char *layout; /* in memory; in the file it is always "rows" */
     const char *kernel; /* of the matrix product in the fast mode */
 } kvant_weight_plan;
-#define KVANT_WEIGHT_PLAN_INIT \
-    { .size = sizeof(kvant_weight_plan) }
+#define KVANT_WEIGHT_PLAN_INIT KVANT_ZERO_OF_SIZE(kvant_weight_plan)
 /* `cpu_mask` as in kvant_model_options. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_get_weight_plan(kvant_weight_plan *plan, const char *type,
                                                             const char *cpu_mask);
@@ -93,8 +89,7 @@ typedef struct kvant_quantize_options {
     kvant_progress_fn progress;
     void *user;
 } kvant_quantize_options;
-#define KVANT_QUANTIZE_OPTIONS_INIT \
-    { .size = sizeof(kvant_quantize_options) }
+#define KVANT_QUANTIZE_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_quantize_options)
 
 typedef struct kvant_quantize_result {
     size_t size;
@@ -103,8 +98,7 @@ typedef struct kvant_quantize_result {
     int64_t n_misfits;     /* of the kept: rows that are no multiple of the type's block */
     int64_t bytes_in, bytes_out;
 } kvant_quantize_result;
-#define KVANT_QUANTIZE_RESULT_INIT \
-    { .size = sizeof(kvant_quantize_result) }
+#define KVANT_QUANTIZE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_quantize_result)
 
 /* Writes the model at `in_path` to `out_path` (may be the same) with its weights in another type. Tensors of
  * two or more dimensions are converted; vectors, and matrices that already have the type or whose rows do not
@@ -154,15 +148,13 @@ typedef struct kvant_check_options {
     kvant_kernel_fn report; /* after each kernel; may be NULL */
     void *user;
 } kvant_check_options;
-#define KVANT_CHECK_OPTIONS_INIT \
-    { .size = sizeof(kvant_check_options) }
+#define KVANT_CHECK_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_check_options)
 
 typedef struct kvant_check_result {
     size_t size;
     int32_t n_ok, n_failed, n_skipped;
 } kvant_check_result;
-#define KVANT_CHECK_RESULT_INIT \
-    { .size = sizeof(kvant_check_result) }
+#define KVANT_CHECK_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_check_result)
 
 /* Runs every kernel that the machine can run against its scalar reference on random and pathological input. A
  * wrong kernel is counted and reported, the call itself succeeds; one that reads outside of its input ends

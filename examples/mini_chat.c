@@ -1,6 +1,6 @@
-/* chat.c: a conversation in the terminal, by the public API alone.
+/* mini_chat.c: a conversation in the terminal, by the public API alone.
  *
- *     example_chat MODEL.gguf
+ *     example_mini_chat MODEL.gguf
  *
  * A line from stdin is a message, the reply streams to stdout; when the context is full the oldest messages
  * go. */
