@@ -9,7 +9,9 @@
  *     panel[dimension][2 x KV_LANES cells]
  *
  * and every query streams its numbers past it as scalars: no folding, and each panel vector serves a block of
- * queries. */
+ * queries.
+ *
+ * The forms add in different orders: a score depends on how many queries came along, by a few roundings. */
 #pragma once
 
 #include "device/cpu/kernel.h"
