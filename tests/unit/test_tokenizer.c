@@ -86,8 +86,29 @@ static void test_books(void **state) {
     close_vocabulary(&v);
 }
 
+/* Phi-3's control tokens take the blanks behind them, as its tokenizer_config.json asks; others do not. */
+static void test_phi3_blanks(void **state) {
+    (void)state;
+    static const char text[] = "<|user|>\n  hello <|end|>\n\n<|assistant|>\n";
+    static const char *const controls[] = {"<|user|>", "<|end|>", "<|assistant|>"};
+    vocabulary v = open_oracle("phi-3");
+    kv_tokens tokens = encode(v.tokenizer, text, sizeof text - 1, (kv_encode_options){.parse_special = true});
+    kv_tokens inner = encode(v.tokenizer, "hello ", 6, (kv_encode_options){0});
+    assert_int_equal(tokens.count, 3 + inner.count);
+    assert_memory_equal(tokens.at + 1, inner.at, inner.count * sizeof *inner.at);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(tokens.at[i ? inner.count + i : 0],
+                         kv_tokenizer_find(v.tokenizer, controls[i], strlen(controls[i])));
+    kv_vec_clear(&tokens);
+    tokens = encode(v.tokenizer, "<s>  x", 6, (kv_encode_options){.parse_special = true});
+    assert_true(tokens.count > 2);
+    kv_vec_clear(&tokens);
+    kv_vec_clear(&inner);
+    close_vocabulary(&v);
+}
+
 int main(void) {
-    struct CMUnitTest tests[2 * N_ORACLES];
+    struct CMUnitTest tests[2 * N_ORACLES + 1] = {[2 * N_ORACLES] = cmocka_unit_test(test_phi3_blanks)};
     char names[2 * N_ORACLES][64];
     for (int i = 0; i < N_ORACLES; i++) {
         void *name = (void *)(uintptr_t)oracle_names[i];

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/random.h"
 
+#include <pthread.h>
+
 static const char *const complete_names[] = {"gpt-2", "llama-bpe", "qwen2", "llama-spm", "phi-3", "gemma-4"};
 enum { N_COMPLETE = sizeof complete_names / sizeof *complete_names };
 
@@ -97,13 +99,55 @@ static void test_long(void **state) {
             check_round_trip(v.tokenizer, text, size);
             double seconds = kv_seconds_since(start);
             if (seconds > 1)
-                print_message("%s, 1 MB of '%s': %.1f s\n", kv_tokenizer_model(v.tokenizer), units[u],
-                              seconds);
+                print_message("%s, 1 MB of text %zu: %.1f s\n", kv_tokenizer_model(v.tokenizer), u, seconds);
         }
         close_vocabulary(&v);
     }
     alarm(0);
     kv_free(text);
+}
+
+typedef struct shared_work {
+    const kv_tokenizer *t;
+    kv_tokens expected;
+    bool equal;
+} shared_work;
+
+static const char shared_text[] = "hello world 123, hello  <|im_end|> \xf0\x9f\x98\x80\xff aaaaaaaa";
+
+static void *encode_often(void *user) {
+    shared_work *w = user;
+    w->equal = true;
+    for (int i = 0; i < 300 && w->equal; i++) {
+        kv_tokens tokens = {0};
+        w->equal =
+            !kv_tokenizer_encode(w->t, shared_text, sizeof shared_text, (kv_encode_options){0}, &tokens) &&
+            tokens.count == w->expected.count &&
+            memcmp(tokens.at, w->expected.at, tokens.count * sizeof *tokens.at) == 0;
+        kv_vec_clear(&tokens);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    enum { N_THREADS = 4 };
+    for (size_t i = 0; i < N_VOCAB_BUILDERS; i++) {
+        vocabulary v = build(i);
+        kv_tokens expected = encode(v.tokenizer, shared_text, sizeof shared_text, (kv_encode_options){0});
+        pthread_t threads[N_THREADS];
+        shared_work work[N_THREADS];
+        for (int k = 0; k < N_THREADS; k++) {
+            work[k] = (shared_work){.t = v.tokenizer, .expected = expected};
+            assert_int_equal(pthread_create(&threads[k], NULL, encode_often, &work[k]), 0);
+        }
+        for (int k = 0; k < N_THREADS; k++) {
+            pthread_join(threads[k], NULL);
+            assert_true(work[k].equal);
+        }
+        kv_vec_clear(&expected);
+        close_vocabulary(&v);
+    }
 }
 
 static void test_control_tokens(void **state) {
@@ -152,17 +196,18 @@ static void test_bos_and_prefix(void **state) {
     close_vocabulary(&v);
 }
 
+enum { N_OWN = 5 };
+
 int main(void) {
-    struct CMUnitTest tests[4 + N_COMPLETE] = {
-        cmocka_unit_test(test_built),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_control_tokens),
+    struct CMUnitTest tests[N_OWN + N_COMPLETE] = {
+        cmocka_unit_test(test_built),          cmocka_unit_test(test_long),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_control_tokens),
         cmocka_unit_test(test_bos_and_prefix),
     };
     char names[N_COMPLETE][40];
     for (int i = 0; i < N_COMPLETE; i++) {
         snprintf(names[i], sizeof *names, "any bytes: %s", complete_names[i]);
-        tests[4 + i] =
+        tests[N_OWN + i] =
             (struct CMUnitTest){names[i], test_real, NULL, NULL, (void *)(uintptr_t)complete_names[i]};
     }
     return cmocka_run_group_tests_name("tokenizer on any bytes", tests, NULL, NULL);
