@@ -146,9 +146,19 @@ typedef struct job {
     const kv_segment *segment;
     kv_pool *pool;
     atomic_bool *cancel;
-    _Atomic kv_status status;
-    bool stop; /* written by thread 0 before a barrier, read by all after it */
+    atomic_bool failed;
+    _Atomic kv_status status; /* of the item that failed first, with its thread's message */
+    char message[256];
+    /* The last to run. Thread 0 may set it for a stage that others have yet to begin: they run it too, and
+     * all leave behind the same barrier. */
+    atomic_int last_stage;
 } job;
+
+static void note_failure(job *j, kv_status status) {
+    if (atomic_exchange(&j->failed, true)) return;
+    snprintf(j->message, sizeof j->message, "%s", kv_last_error());
+    j->status = status;
+}
 
 /* Items of nodes [begin, end) in this phase, taken until there are none. */
 static void run_items(job *j, int32_t begin, int32_t end, int32_t phase, void *work) {
@@ -159,7 +169,7 @@ static void run_items(job *j, int32_t begin, int32_t end, int32_t phase, void *w
         int64_t n = phase < impl->driver->n_phases ? impl->driver->n_items(s->nodes[i], phase) : 0;
         for (; item < before + n; item = kv_pool_take(j->pool)) {
             kv_status status = impl->driver->run(s->nodes[i], phase, item - before, work);
-            if (status) j->status = status;
+            if (status) note_failure(j, status);
         }
         before += n;
     }
@@ -170,14 +180,15 @@ static void run_thread(void *arg, int32_t thread) {
     const kv_segment *s = j->segment;
     void *work = s->work.host + (size_t)thread * s->work_bytes;
     int32_t begin = 0;
-    for (int32_t stage = 0; stage < s->n_stages && !j->stop; stage++) {
+    for (int32_t stage = 0; stage <= atomic_load(&j->last_stage); stage++) {
         int32_t end = s->stage_ends[stage], phases = 1;
         for (int32_t i = begin; i < end; i++)
             if (impl_of(s->nodes[i])->driver->n_phases > phases)
                 phases = impl_of(s->nodes[i])->driver->n_phases;
         for (int32_t phase = 0; phase < phases; phase++) {
             run_items(j, begin, end, phase, work);
-            if (thread == 0 && phase + 1 == phases) j->stop = j->status || atomic_load(j->cancel);
+            bool stop = thread == 0 && phase + 1 == phases && (j->status || atomic_load(j->cancel));
+            if (stop) atomic_store(&j->last_stage, stage);
             kv_pool_barrier(j->pool);
         }
         begin = end;
@@ -185,9 +196,9 @@ static void run_thread(void *arg, int32_t thread) {
 }
 
 static kv_status cpu_run(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
-    job j = {.segment = s, .pool = self(d)->pool, .cancel = cancel};
+    job j = {.segment = s, .pool = self(d)->pool, .cancel = cancel, .last_stage = s->n_stages - 1};
     kv_pool_run(self(d)->pool, run_thread, &j);
-    if (j.status) return j.status;
+    if (j.status) return kv_fail(j.status, "%s", j.message);
     return atomic_load(cancel) ? kv_fail(KVANT_CANCELLED, "cancelled") : KVANT_OK;
 }
 
