@@ -134,13 +134,11 @@ static int do_system(conversation *c, const char *argument) {
 static int do_stats(conversation *c, const char *argument) {
     (void)argument;
     const cli_runtime *r = &c->runtime;
-    kvant_session_info info = KVANT_SESSION_INFO_INIT;
-    kvant_session_get_info(r->session, &info);
     cli_note("messages %d, %d of them no longer seen; template %s", kvant_chat_count(c->chat),
              count_dropped(c->chat), kvant_chat_template(c->chat));
-    cli_note("context  %lld of %d tokens, kv %s of %s, %lld %s", (long long)kvant_seq_tokens(r->session, 0),
-             info.n_ctx, cli_size_text(info.kv_bytes_used).text, cli_size_text(info.kv_bytes_total).text,
-             (long long)c->totals.n_shifts, c->totals.n_shifts == 1 ? "shift" : "shifts");
+    cli_note("context  %lld of %d tokens, %lld %s", (long long)kvant_seq_tokens(r->session, 0),
+             r->session_info.n_ctx, (long long)c->totals.n_shifts,
+             c->totals.n_shifts == 1 ? "shift" : "shifts");
     cli_report_kv(r, cli_note);
     if (c->totals.n_replies) cli_report_end(r, &c->totals);
     return CLI_DONE;

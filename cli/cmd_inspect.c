@@ -147,8 +147,7 @@ static void print_session(const cli_runtime *r) {
     put("\nKV cache: %d tokens, %s per token, %s", s->n_ctx, cli_size_text(s->kv_bytes_per_token).text,
         cli_size_text(s->kv_bytes_total).text);
     cli_report_kv(r, put);
-    put("memory   weights %s, scratch %s; %s of weights read for each decoded token",
-        cli_size_text(r->info.n_bytes).text, cli_size_text(s->scratch_bytes).text,
+    put("memory   weights %s; %s of them read for each decoded token", cli_size_text(r->info.n_bytes).text,
         cli_size_text(s->weight_bytes_per_token).text);
     put("threads  %d, kernels %s", r->info.n_threads, r->info.cpu);
 }

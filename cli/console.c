@@ -70,7 +70,7 @@ void cli_note(const char *format, ...) {
     va_end(args);
 }
 
-bool cli_is_quiet(void) { return console.is_quiet; }
+bool cli_is_heard(void) { return !console.is_quiet || console.log; }
 
 int cli_fault(const char *format, ...) {
     char message[1024], line[1040];

@@ -13,8 +13,8 @@ void cli_console_close(void);
 
 /* A line on stderr unless --quiet. */
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Whether cli_note says anything. */
-bool cli_is_quiet(void);
+/* Whether cli_note reaches anyone: stderr or the log file. */
+bool cli_is_heard(void);
 
 /* The last error of the library, with a way out where there is one; returns the exit status that goes with
  * it. */

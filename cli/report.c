@@ -33,9 +33,8 @@ void cli_report_start(const cli_runtime *r, const char *context) {
              s->n_batch, context);
     cli_note("threads  %d, kernels %s", m->n_threads, m->cpu);
     cli_report_kv(r, cli_note);
-    cli_note("memory   weights %s, kv %s/token, %s when full, scratch %s", cli_size_text(m->n_bytes).text,
-             cli_size_text(s->kv_bytes_per_token).text, cli_size_text(s->kv_bytes_total).text,
-             cli_size_text(s->scratch_bytes).text);
+    cli_note("memory   weights %s, kv %s/token, %s when full", cli_size_text(m->n_bytes).text,
+             cli_size_text(s->kv_bytes_per_token).text, cli_size_text(s->kv_bytes_total).text);
     cli_note("sampling seed %lld", (long long)r->seed);
 }
 
@@ -57,6 +56,13 @@ double cli_bytes_per_token(const kvant_session_info *info, double n_tokens) {
 
 static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+static void report_memory(const cli_runtime *r) {
+    kvant_session_info info = KVANT_SESSION_INFO_INIT;
+    kvant_session_get_info(r->session, &info);
+    cli_note("memory   kv %s used of %s, scratch %s", cli_size_text(info.kv_bytes_used).text,
+             cli_size_text(info.kv_bytes_total).text, cli_size_text(info.scratch_bytes).text);
+}
+
 /* ", 12.3 GB/s (65 % of the 18.9 GB/s that memory gives)", or nothing where it cannot be said. */
 static void describe_bandwidth(char *out, size_t capacity, const cli_runtime *r, const cli_totals *t,
                                double n_steps) {
@@ -70,7 +76,7 @@ static void describe_bandwidth(char *out, size_t capacity, const cli_runtime *r,
 }
 
 void cli_report_end(const cli_runtime *r, const cli_totals *t) {
-    if (cli_is_quiet()) return;
+    if (!cli_is_heard()) return;
     /* The first token of a reply comes out of its prefill. */
     double n_steps = (double)(t->n_generated - t->n_replies), n_fresh = (double)(t->n_prompt - t->n_cached);
     char bandwidth[96];
@@ -80,6 +86,7 @@ void cli_report_end(const cli_runtime *r, const cli_totals *t) {
              rate(n_fresh, t->prefill_seconds));
     cli_note("decode   %lld tokens in %.2f s, %.1f tokens/s%s", (long long)t->n_generated, t->decode_seconds,
              rate(n_steps > 0 ? n_steps : 0, t->decode_seconds), bandwidth);
+    report_memory(r);
 }
 
 void cli_report_reply(const kvant_generate_result *result) {

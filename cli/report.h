@@ -17,7 +17,8 @@ typedef struct cli_totals {
 } cli_totals;
 void cli_totals_add(cli_totals *t, const kvant_generate_result *result, int64_t n_in_cache);
 
-/* Load, prefill, decode, GB/s against the bandwidth of the memory, which is measured here, unless --quiet. */
+/* Load, prefill, decode, GB/s against the bandwidth of the memory, which is measured here if anyone hears of
+ * it; memory. */
 void cli_report_end(const cli_runtime *r, const cli_totals *t);
 /* One line about a generation: why it ended, speed, shifts. */
 void cli_report_reply(const kvant_generate_result *result);

@@ -3,7 +3,8 @@
  *
  *     example_batch MODEL.gguf
  *
- * A line from stdin is a prompt. Prints each with the likeliest next tokens behind it. */
+ * A line from stdin is a prompt. Prints each with the likeliest next tokens behind it,
+ * whether or not the model ends its text among them. */
 #include <kvant.h>
 
 #include <stdio.h>
@@ -17,7 +18,6 @@ typedef struct batch {
     int32_t n_vocab, n;
     kvant_token tokens[MOST_PROMPTS][PROMPT_TOKENS + NEW_TOKENS];
     size_t n_tokens[MOST_PROMPTS], n_prompt[MOST_PROMPTS];
-    bool done[MOST_PROMPTS];
 } batch;
 
 /* The lines of stdin, each into a sequence of its own. */
@@ -58,20 +58,14 @@ static kvant_token likeliest(const float *logits, int32_t n_vocab) {
  * far. */
 static kvant_status step(batch *b, size_t *seen) {
     kvant_chunk chunks[MOST_PROMPTS];
-    int32_t n = 0;
     for (int32_t i = 0; i < b->n; i++) {
-        if (b->done[i]) continue;
-        chunks[n++] =
-            (kvant_chunk){i, b->tokens[i] + seen[i], (int32_t)(b->n_tokens[i] - seen[i]), KVANT_LOGITS_LAST};
+        int32_t n_new = (int32_t)(b->n_tokens[i] - seen[i]);
+        chunks[i] = (kvant_chunk){i, b->tokens[i] + seen[i], n_new, KVANT_LOGITS_LAST};
         seen[i] = b->n_tokens[i];
     }
-    kvant_status status = n ? kvant_eval(b->session, chunks, n) : KVANT_OK;
-    for (int32_t c = 0; c < n && !status; c++) {
-        int32_t i = chunks[c].sequence;
-        kvant_token token = likeliest(kvant_logits(b->session, c), b->n_vocab);
-        b->tokens[i][b->n_tokens[i]++] = token;
-        b->done[i] = kvant_token_is_end(b->model, token) || b->n_tokens[i] == b->n_prompt[i] + NEW_TOKENS;
-    }
+    kvant_status status = b->n ? kvant_eval(b->session, chunks, b->n) : KVANT_OK;
+    for (int32_t i = 0; i < b->n && !status; i++)
+        b->tokens[i][b->n_tokens[i]++] = likeliest(kvant_logits(b->session, i), b->n_vocab);
     return status;
 }
 

@@ -42,15 +42,18 @@ int main(int argc, char **argv) {
     kvant_sampler *sampler = NULL;
     kvant_chat *chat = NULL;
     kvant_session_options session_options = KVANT_SESSION_OPTIONS_INIT;
+    kvant_sampler_options sampler_options = KVANT_SAMPLER_OPTIONS_INIT;
     kvant_chat_options chat_options = KVANT_CHAT_OPTIONS_INIT;
     session_options.n_ctx = 2048;
     session_options.type_k = session_options.type_v = "q8_0";
     chat_options.context = KVANT_CONTEXT_SHIFT;
+    sampler_options.temperature = 0; /* always the likeliest token */
 
     kvant_status status = kvant_model_open(&model, argv[1], NULL);
     if (!status) status = kvant_session_create(&session, model, &session_options);
-    if (!status) status = kvant_sampler_create(&sampler, model, NULL);
+    if (!status) status = kvant_sampler_create(&sampler, model, &sampler_options);
     if (!status) status = kvant_chat_create(&chat, session, 0, &chat_options);
+    if (!status) status = kvant_chat_add(chat, "system", "Answer briefly and in English.");
     if (!status) status = converse(chat, sampler);
     if (status) fprintf(stderr, "%s\n", kvant_last_error());
 
