@@ -127,14 +127,26 @@ static kv_status add_word(split *s, const char *end) {
     return kv_vec_push(s->words, offset) ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
+/* Most texts need no more stack than PCRE2 has of its own; mapping a bigger one takes longer than a short
+ * text. */
+static void grow_stack(split *s) {
+    enum { JIT_STACK_START = 256 << 10, JIT_STACK_MAX = 64 << 20 };
+    s->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, s->splitter->memory);
+    if (s->stack) pcre2_jit_stack_assign(s->context, NULL, s->stack);
+}
+
 /* PCRE2's result: > 0, or PCRE2_ERROR_NOMATCH. */
 static kv_status match(split *s, int32_t level, const char *text, size_t size, size_t from, int *result) {
     const pcre2_code *code = s->splitter->codes[level];
-    uint32_t options = PCRE2_NO_UTF_CHECK;
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    int r = pcre2_match(code, subject, size, from, options, s->matches[level], s->context);
+    pcre2_match_data *data = s->matches[level];
+    int r = pcre2_match(code, subject, size, from, PCRE2_NO_UTF_CHECK, data, s->context);
+    if (r == PCRE2_ERROR_JIT_STACKLIMIT && !s->stack) {
+        grow_stack(s);
+        r = pcre2_match(code, subject, size, from, PCRE2_NO_UTF_CHECK, data, s->context);
+    }
     if (r == PCRE2_ERROR_JIT_STACKLIMIT)
-        r = pcre2_match(code, subject, size, from, options | PCRE2_NO_JIT, s->matches[level], s->context);
+        r = pcre2_match(code, subject, size, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, s->context);
     *result = r;
     return r > 0 || r == PCRE2_ERROR_NOMATCH ? KVANT_OK : pcre_failed("match", r);
 }
@@ -172,16 +184,12 @@ static size_t run_length(const char *text, size_t size, bool *valid) {
 }
 
 static kv_status split_begin(split *s) {
-    enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 64 << 20 };
     for (int32_t i = 0; i < s->splitter->n_codes; i++) {
         s->matches[i] = pcre2_match_data_create(1, s->splitter->memory);
         if (!s->matches[i]) return KVANT_NO_MEMORY;
     }
     s->context = pcre2_match_context_create(s->splitter->memory);
-    if (!s->context) return KVANT_NO_MEMORY;
-    s->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, s->splitter->memory);
-    if (s->stack) pcre2_jit_stack_assign(s->context, NULL, s->stack);
-    return KVANT_OK;
+    return s->context ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
 static void split_end(split *s) {

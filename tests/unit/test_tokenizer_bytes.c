@@ -107,6 +107,33 @@ static void test_long(void **state) {
     kv_free(text);
 }
 
+/* Every pre-tokenizer, on text whose words are as long as it gets (tekken overflows PCRE2's own JIT stack).
+ */
+static void test_patterns(void **state) {
+    (void)state;
+    enum { SIZE = 300000 };
+    static const char *const names[] = {"default",        "gpt-2",       "llama-bpe", "glm4",
+                                        "qwen2",          "smollm",      "falcon",    "deepseek-llm",
+                                        "deepseek-coder", "deepseek-v3", "gpt-4o",    "tekken"};
+    static const char *const units[] = {"a",    "aB", "\xc3\x89\xc3\xa9",     " ",
+                                        "\r\n", "1",  "hello world 42, I'll "};
+    static vocab_spec spec;
+    char *text = kv_alloc(SIZE, 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        vocab_bpe(&spec);
+        vocab_set_string(&spec, "tokenizer.ggml.pre", names[i]);
+        vocabulary v = build_vocabulary(&spec);
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            size_t n = strlen(units[u]);
+            for (size_t k = 0; k < SIZE; k++) text[k] = units[u][k % n];
+            check_round_trip(v.tokenizer, text, SIZE / n * n);
+        }
+        check_random(v.tokenizer, 1000);
+        close_vocabulary(&v);
+    }
+    kv_free(text);
+}
+
 typedef struct shared_work {
     const kv_tokenizer *t;
     kv_tokens expected;
@@ -196,13 +223,13 @@ static void test_bos_and_prefix(void **state) {
     close_vocabulary(&v);
 }
 
-enum { N_OWN = 5 };
+enum { N_OWN = 6 };
 
 int main(void) {
     struct CMUnitTest tests[N_OWN + N_COMPLETE] = {
         cmocka_unit_test(test_built),          cmocka_unit_test(test_long),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_control_tokens),
-        cmocka_unit_test(test_bos_and_prefix),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_control_tokens), cmocka_unit_test(test_bos_and_prefix),
     };
     char names[N_COMPLETE][40];
     for (int i = 0; i < N_COMPLETE; i++) {
