@@ -81,9 +81,6 @@ static int generate(cli_runtime *r, const cli_options *options, const cli_text *
 
 /* What contradicts itself, found before anything is loaded. */
 static int check_options(const cli_options *options, const cli_text *text, bool raw) {
-    if (options->ignore_eos && !options->n_predict && strcmp(options->context, "shift") == 0)
-        return cli_wrong(
-            "--ignore-eos with --context shift would never end: --predict must say how many tokens");
     if (raw && options->system)
         return cli_wrong("--system needs a chat template: a raw prompt has no messages");
     if (!raw && options->special)

@@ -119,7 +119,6 @@ class Flags(Case):
         self.refused(2, ["--ids, --pieces"], "tokenize", SMOLLM2, "-p", "x", "--ids", "--count")
         self.refused(2, ["--system"], "run", SMOLLM2, "-p", "x", "--raw", "--system", "be kind")
         self.refused(2, ["--special"], "run", SMOLLM2, "-p", "x", "--special")
-        self.refused(2, ["--predict"], "run", SMOLLM2, "-p", "x", "--ignore-eos", "--context", "shift")
         self.refused(2, ["--file"], "perplexity", SMOLLM2)
 
     def test_model_by_flag_or_argument(self):
