@@ -135,7 +135,7 @@ static void grow_stack(split *s) {
     if (s->stack) pcre2_jit_stack_assign(s->context, NULL, s->stack);
 }
 
-/* PCRE2's result: > 0, or PCRE2_ERROR_NOMATCH. */
+/* PCRE2's result: >= 0 (0: the pattern has groups, which are not asked for), or PCRE2_ERROR_NOMATCH. */
 static kv_status match(split *s, int32_t level, const char *text, size_t size, size_t from, int *result) {
     const pcre2_code *code = s->splitter->codes[level];
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
@@ -148,7 +148,7 @@ static kv_status match(split *s, int32_t level, const char *text, size_t size, s
     if (r == PCRE2_ERROR_JIT_STACKLIMIT)
         r = pcre2_match(code, subject, size, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, s->context);
     *result = r;
-    return r > 0 || r == PCRE2_ERROR_NOMATCH ? KVANT_OK : pcre_failed("match", r);
+    return r >= 0 || r == PCRE2_ERROR_NOMATCH ? KVANT_OK : pcre_failed("match", r);
 }
 
 /* Splits valid UTF-8 by the patterns from `level` on. The recursion is as deep as there are patterns. */
