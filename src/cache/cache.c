@@ -169,9 +169,22 @@ static void erase_range(kv_cache *c, kv_spans *s, int64_t p0, int64_t p1) {
     kv_spans_erase(s, first, last);
 }
 
+/* All from p0 on, span by span from the end: nothing is split, so no memory is needed. */
+static void cut_end(kv_cache *c, kv_spans *s, int64_t p0) {
+    while (s->list.count && kv_spans_end(s) > p0) {
+        kv_span *last = &s->list.at[s->list.count - 1];
+        int32_t stay = kv_span_pos(last) < p0 ? (int32_t)(p0 - kv_span_pos(last)) : 0;
+        kv_cells_drop(&c->cells, last->first_cell + stay, last->n_cells - stay);
+        s->n_cells -= last->n_cells - stay;
+        last->n_cells = stay;
+        if (!stay) s->list.count--;
+    }
+}
+
 static void turn_range(kv_spans *s, int64_t p0, int64_t p1, int64_t delta) {
     size_t first = kv_spans_split(s, p0), last = kv_spans_split(s, p1);
     for (size_t i = first; i < last; i++) s->list.at[i].turn += delta;
+    kv_spans_sort(s);
     kv_spans_join(s);
 }
 
@@ -179,25 +192,33 @@ kv_status kv_cache_remove(kv_cache *c, int32_t seq, int64_t p0, int64_t p1) {
     kv_spans *s = NULL;
     KV_TRY(find_sequence(c, seq, &s));
     KV_TRY(check_range(s, p0, &p1));
-    KV_TRY(kv_spans_reserve(s, 2));
-    erase_range(c, s, p0, p1);
+    if (p1 >= kv_spans_end(s)) {
+        cut_end(c, s, p0);
+    } else if (p0 < p1) {
+        KV_TRY(kv_spans_reserve(s, 2));
+        erase_range(c, s, p0, p1);
+    }
     return KVANT_OK;
 }
 
-/* Moved cells must not run into those that stay, nor below 0. */
-static kv_status check_shift(const kv_cache *c, const kv_spans *s, int64_t p0, int64_t p1, int64_t delta) {
-    if (!c->can_turn) return kv_fail(KVANT_UNSUPPORTED, "this model's positions cannot be moved");
+/* A cell of [p0, p1) moved by `delta` would meet one of [begin, end), which stays. */
+static bool collides(const kv_spans *s, int64_t p0, int64_t p1, int64_t delta, int64_t begin, int64_t end) {
+    if (begin - delta > p0) p0 = begin - delta;
+    if (end - delta < p1) p1 = end - delta;
+    return begin < end && p0 < p1 && kv_spans_clip(s, &p0, &p1);
+}
+
+/* The cells of [p0, p1), which begins and ends with one, must not meet those that stay, nor go below 0. */
+static kv_status check_shift(const kv_spans *s, int64_t p0, int64_t p1, int64_t delta) {
     int64_t to0, to1;
-    bool overflow = __builtin_add_overflow(p0, delta, &to0) || __builtin_add_overflow(p1, delta, &to1) ||
-                    to1 > INT64_MAX / 4;
-    if (overflow || to0 < 0)
+    bool overflow = __builtin_add_overflow(p0, delta, &to0) || __builtin_add_overflow(p1, delta, &to1);
+    if (overflow || to0 < 0 || to1 > INT64_MAX / 4)
         return kv_fail(KVANT_INVALID, "shift by %lld of positions %lld to %lld: out of range",
                        (long long)delta, (long long)p0, (long long)p1);
     for (size_t i = 0; i < s->list.count; i++) {
-        const kv_span *span = &s->list.at[i];
-        int64_t begin = kv_span_pos(span), end = begin + span->n_cells;
+        int64_t begin = kv_span_pos(&s->list.at[i]), end = begin + s->list.at[i].n_cells;
         int64_t before = end < p0 ? end : p0, after = begin > p1 ? begin : p1; /* parts that stay */
-        if ((begin < before && to0 < before && begin < to1) || (after < end && to1 > after && to0 < end))
+        if (collides(s, p0, p1, delta, begin, before) || collides(s, p0, p1, delta, after, end))
             return kv_fail(KVANT_INVALID, "shift by %lld of positions %lld to %lld: tokens stay in the way",
                            (long long)delta, (long long)p0, (long long)p1);
     }
@@ -208,7 +229,9 @@ kv_status kv_cache_shift(kv_cache *c, int32_t seq, int64_t p0, int64_t p1, int64
     kv_spans *s = NULL;
     KV_TRY(find_sequence(c, seq, &s));
     KV_TRY(check_range(s, p0, &p1));
-    KV_TRY(check_shift(c, s, p0, p1, delta));
+    if (!c->can_turn) return kv_fail(KVANT_UNSUPPORTED, "this model's positions cannot be moved");
+    if (!kv_spans_clip(s, &p0, &p1)) return KVANT_OK;
+    KV_TRY(check_shift(s, p0, p1, delta));
     KV_TRY(kv_spans_reserve(s, 2));
     turn_range(s, p0, p1, delta);
     return KVANT_OK;
@@ -218,8 +241,8 @@ kv_status kv_cache_drop(kv_cache *c, int32_t seq, int64_t p0, int64_t p1) {
     kv_spans *s = NULL;
     KV_TRY(find_sequence(c, seq, &s));
     KV_TRY(check_range(s, p0, &p1));
-    if (!c->can_turn && p1 < kv_spans_end(s))
-        return kv_fail(KVANT_UNSUPPORTED, "this model's positions cannot be moved");
+    if (p1 >= kv_spans_end(s)) return kv_cache_remove(c, seq, p0, -1);
+    if (!c->can_turn) return kv_fail(KVANT_UNSUPPORTED, "this model's positions cannot be moved");
     KV_TRY(kv_spans_reserve(s, 4));
     erase_range(c, s, p0, p1);
     turn_range(s, p1, kv_spans_end(s), p0 - p1);
@@ -302,7 +325,8 @@ static kv_status reserve(kv_cache *c, const kv_cache_part *parts, int32_t n_part
     size_t spans = 0;
     for (int32_t i = 0; i < n_parts; i++) {
         kv_spans *s = &c->sequences[parts[i].seq];
-        /* each token in a cell of its own, at worst; and two, so that the append can be undone without memory */
+        /* each token in a cell of its own, at worst; and two, so that the append can be undone without memory
+         */
         KV_TRY(kv_spans_reserve(s, (size_t)parts[i].n_tokens + 2));
         spans += s->list.count + (size_t)parts[i].n_tokens;
     }

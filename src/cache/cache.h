@@ -53,7 +53,8 @@ int64_t kv_cache_tokens(const kv_cache *c, int32_t seq); /* cells */
 /* Distinct turns among its spans. */
 int32_t kv_cache_frames(const kv_cache *c, int32_t seq);
 
-/* All of them change everything or nothing. */
+/* All of them change everything or nothing. Removing the end of a sequence cannot fail for want of memory. A
+ * shift may carry cells over others, but not onto them. */
 kv_status kv_cache_remove(kv_cache *c, int32_t seq, int64_t p0, int64_t p1);
 kv_status kv_cache_shift(kv_cache *c, int32_t seq, int64_t p0, int64_t p1, int64_t delta);
 kv_status kv_cache_drop(kv_cache *c, int32_t seq, int64_t p0, int64_t p1);

@@ -1,4 +1,4 @@
-/* spans.c: splitting, joining, appending. */
+/* spans.c: splitting, joining, appending, order. */
 #include "cache/spans.h"
 
 #include <string.h>
@@ -44,6 +44,31 @@ void kv_spans_erase(kv_spans *s, size_t first, size_t last) {
     for (size_t i = first; i < last; i++) s->n_cells -= s->list.at[i].n_cells;
     memmove(s->list.at + first, s->list.at + last, (s->list.count - last) * sizeof *s->list.at);
     s->list.count -= last - first;
+}
+
+bool kv_spans_clip(const kv_spans *s, int64_t *p0, int64_t *p1) {
+    int64_t first = *p1, last = *p0;
+    for (size_t i = 0; i < s->list.count; i++) {
+        int64_t begin = kv_span_pos(&s->list.at[i]), end = begin + s->list.at[i].n_cells;
+        if (end <= *p0 || begin >= *p1) continue;
+        if (begin < first) first = begin > *p0 ? begin : *p0;
+        if (end > last) last = end < *p1 ? end : *p1;
+    }
+    if (first >= last) return false;
+    *p0 = first;
+    *p1 = last;
+    return true;
+}
+
+/* By insertion: lists are sorted already, but for a block that jumped. */
+void kv_spans_sort(kv_spans *s) {
+    for (size_t i = 1; i < s->list.count; i++) {
+        kv_span span = s->list.at[i];
+        size_t j = i;
+        for (; j > 0 && kv_span_pos(&s->list.at[j - 1]) > kv_span_pos(&span); j--)
+            s->list.at[j] = s->list.at[j - 1];
+        s->list.at[j] = span;
+    }
 }
 
 static bool runs_on(const kv_span *a, const kv_span *b) {

@@ -29,5 +29,9 @@ size_t kv_spans_split(kv_spans *s, int64_t pos);
 void kv_spans_append(kv_spans *s, int32_t cell);
 /* Deletes the spans [first, last). */
 void kv_spans_erase(kv_spans *s, size_t first, size_t last);
+/* Shrinks [*p0, *p1) to what lies between its first and its last cell; false if there is none in it. */
+bool kv_spans_clip(const kv_spans *s, int64_t *p0, int64_t *p1);
+/* Back in order of position, after the turns of some were changed. */
+void kv_spans_sort(kv_spans *s);
 /* Joins neighbours that run on in cell, stored position and turn. */
 void kv_spans_join(kv_spans *s);
