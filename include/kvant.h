@@ -258,8 +258,9 @@ typedef bool (*kvant_text_fn)(void *user, const char *text, size_t n_bytes);
 
 typedef struct kvant_generate_options {
     size_t size;
-    int32_t max_tokens; /* generated tokens at most; 0 = until the context is full or the model ends */
-    bool ignore_end;    /* go on after end tokens; then max_tokens must be set under KVANT_CONTEXT_SHIFT */
+    int32_t max_tokens; /* generated tokens at most; 0 = until the context is full or the model ends, but no
+                           more than n_ctx where KVANT_CONTEXT_SHIFT would never let it be full */
+    bool ignore_end;    /* go on after end tokens */
     kvant_context_policy context;
     int32_t n_keep;     /* tokens at the start that a shift keeps; -1 = the whole prompt */
     const char *const *stop; /* stop strings, not part of the text given out */
@@ -278,7 +279,8 @@ typedef struct kvant_generate_result {
 #define KVANT_GENERATE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_generate_result)
 
 /* Appends the prompt to the sequence and generates. A prompt that does not fit in the context is an error that
- * names both lengths, whatever the policy. `result` is filled also when the call fails half-way. */
+ * names both lengths, whatever the policy. Afterwards the sequence holds the prompt and what was generated but
+ * for the last token, which nothing has read yet. `result` is filled also when the call fails half-way. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_generate(kvant_session *session, int32_t seq, kvant_sampler *sampler,
                                                      const kvant_token *prompt, size_t n_prompt,
                                                      const kvant_generate_options *options,

@@ -1,7 +1,13 @@
-/* chat.c: a conversation as a line of tokens in one sequence. Every message owns a part of the line; what the
- * model wrote stays the tokens it wrote. The cache holds a beginning of the line, position by position, so a
- * reply evaluates only the rest, and dropping a message from the line is dropping its positions from the
- * sequence. */
+/* chat.c: a conversation as a line of tokens in one sequence. Every message in the context owns a part of the
+ * line; what the model wrote stays the tokens it wrote. The cache holds a beginning of the line, position by
+ * position, so a reply evaluates only the rest, and dropping messages from the line is dropping their
+ * positions from the sequence.
+ *
+ *     line   | head | system | user | assistant | user | assistant ...    head: a BOS, a default system
+ * message cache  |-------------------------------|
+ *
+ * splice() alone changes the line, and the cache with it.
+ */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -17,10 +23,15 @@ struct kvant_chat {
     int32_t seq;
     kvant_context_policy policy;
     kv_chat_renderer *renderer;
+    size_t n_head;     /* tokens in front of a first message that is not the system's: of no message, never
+                          dropped */
+    kv_tokens closing; /* what the format puts behind a reply */
     KV_VEC(message) messages;
     kv_tokens line;
     size_t reply_begin; /* of the reply being generated */
 };
+
+static bool has_role(const message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
 static const kv_tokenizer *tokenizer_of(const kvant_chat *c) { return c->session->model->tokenizer; }
 
@@ -31,6 +42,24 @@ static kv_status pick_renderer(kvant_chat *c, const char *name) {
     KV_TRY(kv_gguf_get_string(kv_model_gguf(c->session->model), "tokenizer.chat_template", KV_GGUF_OPTIONAL,
                               &t));
     return kv_chat_renderer_create(&c->renderer, name, t.at, t.size, tokenizer_of(c));
+}
+
+/* The head is what no message at all is rendered as; the closing what two different replies end with alike.
+ */
+static kv_status probe_format(kvant_chat *c) {
+    kv_chat_message a[] = {{"user", ""}, {"assistant", "a"}}, b[] = {{"user", ""}, {"assistant", "b"}};
+    kv_tokens head = {0}, other = {0};
+    kv_status status = kv_chat_render(c->renderer, tokenizer_of(c), NULL, 0, false, &head, NULL);
+    if (!status) status = kv_chat_render(c->renderer, tokenizer_of(c), a, 2, false, &c->closing, NULL);
+    if (!status) status = kv_chat_render(c->renderer, tokenizer_of(c), b, 2, false, &other, NULL);
+    size_t n = 0, n_a = c->closing.count, n_b = other.count;
+    while (n < n_a && n < n_b && c->closing.at[n_a - 1 - n] == other.at[n_b - 1 - n]) n++;
+    if (n) memmove(c->closing.at, c->closing.at + n_a - n, n * sizeof *c->closing.at);
+    c->closing.count = n;
+    c->n_head = head.count;
+    kv_vec_clear(&head);
+    kv_vec_clear(&other);
+    return status;
 }
 
 kvant_status kvant_chat_create(kvant_chat **out, kvant_session *s, int32_t seq,
@@ -44,6 +73,7 @@ kvant_status kvant_chat_create(kvant_chat **out, kvant_session *s, int32_t seq,
     if (!c) return KVANT_NO_MEMORY;
     *c = (kvant_chat){.session = s, .seq = seq, .policy = o.context};
     kv_status status = pick_renderer(c, o.template_name);
+    if (!status) status = probe_format(c);
     if (!status) status = kv_cache_remove(s->cache, seq, 0, -1);
     if (status)
         kvant_chat_close(c);
@@ -62,97 +92,108 @@ void kvant_chat_close(kvant_chat *c) {
     for (size_t i = 0; i < c->messages.count; i++) free_message(&c->messages.at[i]);
     kv_vec_clear(&c->messages);
     kv_vec_clear(&c->line);
+    kv_vec_clear(&c->closing);
     kv_chat_renderer_destroy(c->renderer);
     kv_free(c);
 }
 
-/* ---- messages and their tokens ---- */
+/* ---- the line ---- */
 
-static kv_status copy_message(message *m, const char *role, const char *text, size_t n) {
-    *m = (message){.role = kv_strdup(role), .text = kv_strndup(text, n), .in_context = true};
-    if (m->role && m->text) return KVANT_OK;
-    free_message(m);
-    return KVANT_NO_MEMORY;
+/* Tokens [begin, behind) of the line become `fresh`. The cache keeps what it holds in front of them and, if
+ * nothing is fresh, behind them. Cutting off the end cannot fail. */
+static kv_status splice(kvant_chat *c, size_t begin, size_t behind, const int32_t *fresh, size_t n) {
+    kv_cache *cache = c->session->cache;
+    size_t rest = c->line.count - behind;
+    int64_t cached = kv_cache_end(cache, c->seq), first = (int64_t)begin, last = (int64_t)behind;
+    if (!kv_vec_reserve(&c->line, begin + n + rest)) return KVANT_NO_MEMORY;
+    if (n || cached <= last) /* removes nothing if the cache ends before */
+        KV_TRY(kv_cache_remove(cache, c->seq, first, -1));
+    else
+        KV_TRY(kv_cache_drop(cache, c->seq, first, last));
+    if (rest) memmove(c->line.at + begin + n, c->line.at + behind, rest * sizeof *c->line.at);
+    if (n) memcpy(c->line.at + begin, fresh, n * sizeof *fresh);
+    c->line.count = begin + n + rest;
+    return KVANT_OK;
 }
 
-/* Renders all messages and appends the tokens behind message `from` (the opening of a reply included if
- * `reply`) to the line; with from == count only the opening. */
-static kv_status append_rendered(kvant_chat *c, size_t from, bool reply) {
-    size_t n = c->messages.count;
-    kv_tokens all = {0};
-    kv_chat_message *list = kv_alloc(n, sizeof *list);
-    size_t *ends = kv_alloc(n + 1, sizeof *ends);
-    kv_status status = list && ends ? KVANT_OK : KVANT_NO_MEMORY;
-    for (size_t i = 0; !status && i < n; i++)
-        list[i] = (kv_chat_message){c->messages.at[i].role, c->messages.at[i].text};
-    if (!status) status = kv_chat_render(c->renderer, tokenizer_of(c), list, n, reply, &all, ends);
-    if (!status) {
-        size_t begin = from ? ends[from - 1] : 0;
-        if (kv_vec_reserve(&c->line, c->line.count + all.count - begin)) {
-            memcpy(c->line.at + c->line.count, all.at + begin, (all.count - begin) * sizeof *all.at);
-            c->line.count += all.count - begin;
-        } else {
-            status = KVANT_NO_MEMORY;
-        }
+static kv_status cut_line(kvant_chat *c, size_t end) { return splice(c, end, c->line.count, NULL, 0); }
+
+/* The conversation as the template writes it: messages in the context only. */
+typedef struct rendering {
+    kv_tokens tokens;
+    size_t *ends; /* of each message */
+    size_t n;     /* messages */
+} rendering;
+
+/* Renders those of the first `count` messages that are in the context; `reply` opens one behind them. */
+static kv_status render(const kvant_chat *c, size_t count, bool reply, rendering *r) {
+    kv_chat_message *list = kv_alloc(count, sizeof *list);
+    r->ends = kv_alloc(count, sizeof *r->ends);
+    kv_status status = list && r->ends ? KVANT_OK : KVANT_NO_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        const message *m = &c->messages.at[i];
+        if (m->in_context) list[r->n++] = (kv_chat_message){m->role, m->text};
     }
-    kv_vec_clear(&all);
+    if (!status)
+        status = kv_chat_render(c->renderer, tokenizer_of(c), list, r->n, reply, &r->tokens, r->ends);
     kv_free(list);
-    kv_free(ends);
     return status;
 }
 
-/* The line ends at `end`; the cache holds no more than the line. */
-static kv_status cut_line(kvant_chat *c, size_t end) {
-    c->line.count = end;
-    if (kv_cache_end(c->session->cache, c->seq) <= (int64_t)end) return KVANT_OK;
-    return kv_cache_remove(c->session->cache, c->seq, (int64_t)end, -1);
+static void clear_rendering(rendering *r) {
+    kv_vec_clear(&r->tokens);
+    kv_free(r->ends);
 }
 
-/* Tokens in front of a first message that is not the system's (BOS, a default system message): they belong to no
- * message and are never dropped. */
-static kv_status count_head(const kvant_chat *c, const char *role, size_t *n) {
-    *n = 0;
-    if (c->messages.count || strcmp(role, "system") == 0) return KVANT_OK;
-    kv_tokens head = {0};
-    kv_status status = kv_chat_render(c->renderer, tokenizer_of(c), NULL, 0, false, &head, NULL);
-    *n = head.count;
-    kv_vec_clear(&head);
+/* Where the last message begins; the only one begins behind the head, unless it is the system's. */
+static size_t last_begin(const kvant_chat *c, const rendering *r, const message *last) {
+    return r->n > 1 ? r->ends[r->n - 2] : has_role(last, "system") ? 0 : c->n_head;
+}
+
+/* ---- messages ---- */
+
+static kv_status push_message(kvant_chat *c, const char *role, const char *text, size_t n) {
+    message m = {.role = kv_strdup(role), .text = kv_strndup(text, n), .in_context = true};
+    if (m.role && m.text && kv_vec_push(&c->messages, m)) return KVANT_OK;
+    free_message(&m);
+    return KVANT_NO_MEMORY;
+}
+
+static void forget_last(kvant_chat *c) { free_message(&c->messages.at[--c->messages.count]); }
+
+/* Puts the last message at the end of the line. The only message in the context starts the line anew. */
+static kv_status append_last(kvant_chat *c) {
+    message *last = &c->messages.at[c->messages.count - 1];
+    rendering r = {0};
+    kv_status status = render(c, c->messages.count, false, &r);
+    if (!status) {
+        size_t own = last_begin(c, &r, last), from = r.n > 1 ? own : 0, at = r.n > 1 ? c->line.count : 0;
+        status = splice(c, at, c->line.count, r.tokens.at + from, r.tokens.count - from);
+        last->begin = at + own - from;
+        last->end = c->line.count;
+    }
+    clear_rendering(&r);
     return status;
 }
 
 kvant_status kvant_chat_add(kvant_chat *c, const char *role, const char *text) {
     if (!role || !text) return kv_fail(KVANT_INVALID, "kvant_chat_add: role and text must not be NULL");
-    message m;
-    size_t begin = c->line.count, head;
-    KV_TRY(count_head(c, role, &head));
-    KV_TRY(copy_message(&m, role, text, strlen(text)));
-    m.begin = begin + head;
-    if (!kv_vec_push(&c->messages, m)) {
-        free_message(&m);
-        return KVANT_NO_MEMORY;
-    }
-    kv_status status = append_rendered(c, c->messages.count - 1, false);
-    if (status) {
-        free_message(&c->messages.at[--c->messages.count]);
-        c->line.count = begin;
-        return status;
-    }
-    c->messages.at[c->messages.count - 1].end = c->line.count;
-    return KVANT_OK;
+    KV_TRY(push_message(c, role, text, strlen(text)));
+    kv_status status = append_last(c);
+    if (status) forget_last(c);
+    return status;
 }
 
 kvant_status kvant_chat_pop(kvant_chat *c) {
     if (!c->messages.count) return kv_fail(KVANT_INVALID, "the conversation is empty");
-    message *last = &c->messages.at[c->messages.count - 1];
-    KV_TRY(cut_line(c, c->messages.count == 1 ? 0 : last->begin));
-    free_message(last);
-    c->messages.count--;
+    KV_TRY(cut_line(c, c->messages.count == 1 ? 0 : c->messages.at[c->messages.count - 1].begin));
+    forget_last(c);
     return KVANT_OK;
 }
 
 kvant_status kvant_chat_clear(kvant_chat *c) {
     KV_TRY(cut_line(c, 0));
-    while (c->messages.count) free_message(&c->messages.at[--c->messages.count]);
+    while (c->messages.count) forget_last(c);
     return KVANT_OK;
 }
 
@@ -173,65 +214,103 @@ const char *kvant_chat_template(const kvant_chat *c) { return kv_chat_renderer_n
 
 /* ---- dropping ---- */
 
-/* The oldest exchange that may go: from the first message that is neither dropped nor the system's up to the
- * next user message, never the last user message. */
-static bool find_exchange(const kvant_chat *c, size_t *first, size_t *end) {
-    size_t n = c->messages.count, last_user = n;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(c->messages.at[i].role, "user") == 0) last_user = i;
-    size_t i = 0;
-    while (i < n && (!c->messages.at[i].in_context || strcmp(c->messages.at[i].role, "system") == 0)) i++;
-    *first = i;
-    do i++;
-    while (i < n && strcmp(c->messages.at[i].role, "user") != 0);
-    *end = i;
-    return *first < last_user && *end <= last_user;
+/* 0 if there is none. */
+static size_t last_user(const kvant_chat *c) {
+    size_t i = c->messages.count;
+    while (i > 0 && !has_role(&c->messages.at[i - 1], "user")) i--;
+    return i ? i - 1 : 0;
 }
 
-/* Takes the tokens of messages [first, end) out of the line and out of the cache. */
-static kv_status drop_messages(kvant_chat *c, size_t first, size_t end) {
-    size_t begin = c->messages.at[first].begin, behind = c->messages.at[end - 1].end, gone = behind - begin;
-    int64_t cached = kv_cache_end(c->session->cache, c->seq);
-    if (cached > (int64_t)begin)
-        KV_TRY(kv_cache_drop(c->session->cache, c->seq, (int64_t)begin,
-                             cached < (int64_t)behind ? cached : (int64_t)behind));
-    memmove(c->line.at + begin, c->line.at + behind, (c->line.count - behind) * sizeof *c->line.at);
-    c->line.count -= gone;
-    if (c->reply_begin >= behind) c->reply_begin -= gone;
+static bool may_go(const message *m) { return m->in_context && !has_role(m, "system"); }
+
+/* The oldest exchange that may go: a message that is neither dropped nor the system's, and what follows up to
+ * the next user or system message. The last user message stays, and what comes after it. */
+static bool find_exchange(const kvant_chat *c, size_t *first, size_t *end) {
+    size_t i = 0, last = last_user(c);
+    while (i < last && !may_go(&c->messages.at[i])) i++;
+    *first = i;
+    while (i < last && may_go(&c->messages.at[i]) && (i == *first || !has_role(&c->messages.at[i], "user")))
+        i++;
+    *end = i;
+    return *first < last;
+}
+
+/* How many tokens are left when every exchange that may go is gone. */
+static size_t least_line(const kvant_chat *c) {
+    size_t n = c->line.count;
+    for (size_t i = 0; i < last_user(c); i++)
+        if (may_go(&c->messages.at[i])) n -= c->messages.at[i].end - c->messages.at[i].begin;
+    return n;
+}
+
+/* Moves what the line holds from `behind` on to `to`, in the books. */
+static void move_messages(kvant_chat *c, size_t first, size_t end, size_t behind, size_t to) {
+    size_t begin = c->messages.at[first].begin;
     for (size_t i = first; i < c->messages.count; i++) {
         message *m = &c->messages.at[i];
-        if (i < end) {
-            m->in_context = false;
-            m->begin = m->end = begin;
-        } else {
-            m->begin -= gone;
-            m->end -= gone;
-        }
+        m->begin = i <= end ? begin : m->begin - behind + to;
+        m->end = i < end ? begin : m->end - behind + to;
     }
-    return KVANT_OK;
+    if (c->reply_begin >= behind) c->reply_begin = c->reply_begin - behind + to;
 }
 
-/* While generating: the oldest exchange goes. */
+/* Messages [first, end), out of the context already, leave line and cache. A user message behind them may be
+ * written otherwise where it now stands: without a BOS of its own as the first, without an opening behind a
+ * system message that has opened it. Then the beginning in which the two differ is replaced too. */
+static kv_status close_gap(kvant_chat *c, size_t first, size_t end) {
+    const message *next = &c->messages.at[end];
+    size_t begin = c->messages.at[first].begin, behind = next->begin, n = 0;
+    const int32_t *fresh = NULL;
+    rendering r = {0};
+    kv_status status = KVANT_OK;
+    if (has_role(next, "user")) {
+        KV_TRY_DONE(render(c, end + 1, false, &r));
+        fresh = r.tokens.at + last_begin(c, &r, next);
+        n = (size_t)(r.tokens.at + r.tokens.count - fresh);
+        behind = next->end;
+        while (n && behind > next->begin && fresh[n - 1] == c->line.at[behind - 1]) n--, behind--;
+    }
+    KV_TRY_DONE(splice(c, begin, behind, fresh, n));
+    move_messages(c, first, end, behind, begin + n);
+done:
+    clear_rendering(&r);
+    return status;
+}
+
+static kv_status drop_messages(kvant_chat *c, size_t first, size_t end) {
+    for (size_t i = first; i < end; i++) c->messages.at[i].in_context = false;
+    kv_status status = close_gap(c, first, end);
+    for (size_t i = first; status && i < end; i++) c->messages.at[i].in_context = true;
+    return status;
+}
+
+/* While generating: the oldest exchange goes. The line ends with a token that is about to be evaluated; what
+ * else the cache has lost is evaluated here. */
 static kv_status drop_exchange(void *user, bool *made) {
     kvant_chat *c = user;
     size_t first, end;
     *made = find_exchange(c, &first, &end);
-    return *made ? drop_messages(c, first, end) : KVANT_OK;
+    if (!*made) return KVANT_OK;
+    KV_TRY(drop_messages(c, first, end));
+    size_t cached = (size_t)kv_cache_end(c->session->cache, c->seq), n = c->line.count - 1 - cached;
+    if (!n) return KVANT_OK;
+    return kvant_eval(c->session, &(kvant_chunk){c->seq, c->line.at + cached, (int32_t)n, KVANT_LOGITS_NONE},
+                      1);
 }
 
-/* Before a reply: exchanges go until the line leaves a quarter of the context free, or none is left. */
+/* Before a reply: where less than an eighth of the context is free, exchanges go until a quarter is. */
 static kv_status make_line_fit(kvant_chat *c, int32_t *n_shifts) {
-    size_t n_ctx = (size_t)c->session->n_ctx, first, end;
-    bool dropped = false;
-    if (c->policy == KVANT_CONTEXT_SHIFT && c->line.count + n_ctx / 8 >= n_ctx)
-        while (c->line.count > n_ctx - n_ctx / 4 && find_exchange(c, &first, &end)) {
-            KV_TRY(drop_messages(c, first, end));
-            dropped = true;
-        }
-    *n_shifts += dropped;
-    if (c->line.count < n_ctx) return KVANT_OK;
-    return kv_fail(KVANT_CONTEXT_FULL, "the conversation has %zu tokens, the context room for %zu",
-                   c->line.count, n_ctx);
+    size_t room = (size_t)(kv_session_room(c->session) + kv_cache_tokens(c->session->cache, c->seq));
+    size_t least = c->policy == KVANT_CONTEXT_SHIFT ? least_line(c) : c->line.count, first, end;
+    if (least >= room)
+        return kv_fail(KVANT_CONTEXT_FULL, "the conversation has %zu tokens, the context room for %zu", least,
+                       room);
+    if (c->policy == KVANT_CONTEXT_STOP || c->line.count + room / 8 < room) return KVANT_OK;
+    while (c->line.count > room - room / 4 && find_exchange(c, &first, &end)) {
+        KV_TRY(drop_messages(c, first, end));
+        ++*n_shifts;
+    }
+    return KVANT_OK;
 }
 
 /* ---- replying ---- */
@@ -251,23 +330,33 @@ static bool collect_text(void *user, const char *text, size_t n) {
     return !r->options->text || r->options->text(r->options->user, text, n);
 }
 
-/* The opening is in the line already: generates, appending to the line. */
+/* Behind the last message, unless the context holds none. */
+static kv_status append_opening(kvant_chat *c) {
+    rendering r = {0};
+    kv_status status = render(c, c->messages.count, true, &r);
+    if (!status && !r.n) status = kv_fail(KVANT_INVALID, "the conversation is empty: nothing to reply to");
+    if (!status) {
+        size_t from = r.ends[r.n - 1];
+        status = splice(c, c->line.count, c->line.count, r.tokens.at + from, r.tokens.count - from);
+    }
+    clear_rendering(&r);
+    return status;
+}
+
+/* Evaluates the end of the line, at least one token of it, and generates onto it. */
 static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_text *text,
                                 kvant_generate_result *result) {
     kvant_generate_options o = *text->options;
     o.text = collect_text;
     o.user = text;
     o.context = c->policy;
-    kv_tokens prompt = {0}; /* a copy: the line grows while it is evaluated */
-    int64_t cached = kv_cache_end(c->session->cache, c->seq);
-    size_t n = c->line.count - (size_t)cached;
-    if (!kv_vec_reserve(&prompt, n)) return KVANT_NO_MEMORY;
-    memcpy(prompt.at, c->line.at + cached, n * sizeof *prompt.at);
+    KV_TRY(kv_cache_remove(c->session->cache, c->seq, (int64_t)c->line.count - 1, -1));
+    size_t cached = (size_t)kv_cache_end(c->session->cache, c->seq);
     kv_generation g = {.session = c->session,
                        .seq = c->seq,
                        .sampler = sampler->sampler,
-                       .prompt = prompt.at,
-                       .n_prompt = n,
+                       .prompt = c->line.at + cached, /* not looked at any more when the line grows */
+                       .n_prompt = c->line.count - cached,
                        .options = &o,
                        .generated = &c->line,
                        .make_room = drop_exchange,
@@ -275,63 +364,55 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
     result->n_prompt = (int32_t)c->line.count;
     result->n_cached = (int32_t)cached;
     kv_status status = kv_run_generation(&g, result);
-    kv_vec_clear(&prompt);
     return text->failed ? KVANT_NO_MEMORY : status;
 }
 
-/* The message that was written, closed as the template closes it: what rendering puts behind an empty reply.
- */
-static kv_status append_reply(kvant_chat *c, const reply_text *text, size_t opening) {
-    message m;
-    size_t begin = c->reply_begin;
-    KV_TRY(copy_message(&m, "assistant", "", 0));
-    if (!kv_vec_push(&c->messages, m)) {
-        free_message(&m);
-        return KVANT_NO_MEMORY;
+/* The text was cut off inside what was generated: the line takes the tokens of the text as it is, and the
+ * cache keeps those that are alike. */
+static kv_status rewrite_reply(kvant_chat *c) {
+    rendering r = {0};
+    kv_status status = render(c, c->messages.count, false, &r);
+    if (!status) {
+        const int32_t *fresh = r.tokens.at + r.ends[r.n - 2];
+        size_t n = r.tokens.count - r.ends[r.n - 2], old = c->line.count - c->reply_begin, same = 0;
+        while (same < n && same < old && fresh[same] == c->line.at[c->reply_begin + same]) same++;
+        status = splice(c, c->reply_begin + same, c->line.count, fresh + same, n - same);
     }
-    size_t closing = c->line.count;
-    kv_status status = append_rendered(c, c->messages.count - 1, false);
-    char *copy = status ? NULL : kv_strndup(text->text.at ? text->text.at : "", text->text.count);
-    if (!copy) {
-        free_message(&c->messages.at[--c->messages.count]);
-        return status ? status : KVANT_NO_MEMORY;
-    }
-    /* the rendering began with the opening, which stands before the reply already */
-    size_t n = c->line.count - closing, skip = n < opening ? n : opening;
-    memmove(c->line.at + closing, c->line.at + closing + skip, (n - skip) * sizeof *c->line.at);
-    c->line.count -= skip;
-    message *last = &c->messages.at[c->messages.count - 1];
-    kv_free(last->text);
-    last->text = copy;
-    last->begin = begin;
-    last->end = c->line.count;
-    return KVANT_OK;
+    clear_rendering(&r);
+    return status;
 }
 
+static kv_status append_reply(kvant_chat *c, const reply_text *text, bool cut_off) {
+    KV_TRY(push_message(c, "assistant", text->text.at ? text->text.at : "", text->text.count));
+    size_t end = c->line.count;
+    kv_status status = cut_off ? rewrite_reply(c) : splice(c, end, end, c->closing.at, c->closing.count);
+    message *last = &c->messages.at[c->messages.count - 1];
+    last->begin = c->reply_begin;
+    last->end = c->line.count;
+    if (status) forget_last(c);
+    return status;
+}
+
+/* A reply that fails leaves the messages as they were. */
 static kv_status reply(kvant_chat *c, kvant_sampler *sampler, reply_text *text,
                        kvant_generate_result *result) {
-    size_t begin = c->line.count;
-    KV_TRY(append_rendered(c, c->messages.count, true));
-    size_t opening = c->line.count - begin;
-    c->reply_begin = begin;
+    c->reply_begin = c->line.count;
+    KV_TRY(append_opening(c));
     kv_status status = make_line_fit(c, &result->n_shifts);
     if (!status) status = generate_reply(c, sampler, text, result);
     bool keep = !status || (status == KVANT_CANCELLED && result->n_generated);
-    if (keep) {
-        kv_status kept = append_reply(c, text, opening);
-        if (kept) status = kept, keep = false;
-    }
-    if (keep) return status;
-    kv_status cut = cut_line(c, c->reply_begin);
-    return cut ? cut : status;
+    kv_status kept = keep ? append_reply(c, text, result->finish == KVANT_FINISH_STOPPED) : KVANT_OK;
+    if (keep && !kept) return status;
+    KV_TRY(cut_line(c, c->reply_begin));
+    return kept ? kept : status;
 }
 
 kvant_status kvant_chat_reply(kvant_chat *c, kvant_sampler *sampler, const kvant_generate_options *options,
                               kvant_generate_result *result) {
     kvant_generate_options o = KVANT_GENERATE_OPTIONS_INIT;
     kvant_generate_result r = KVANT_GENERATE_RESULT_INIT;
+    if (!sampler) return kv_fail(KVANT_INVALID, "kvant_chat_reply: sampler must not be NULL");
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_generate_options"));
-    if (!c->messages.count) return kv_fail(KVANT_INVALID, "the conversation is empty: nothing to reply to");
     reply_text text = {.options = &o};
     kv_status status = reply(c, sampler, &text, &r);
     kv_vec_clear(&text.text);

@@ -32,8 +32,9 @@ static size_t find_beginning(const kv_emitter *e) {
     return first;
 }
 
+/* Not once it has stopped: a callback that returned false is not called again. */
 static void give_out(kv_emitter *e, size_t n) {
-    if (!n) return;
+    if (!n || e->stopped) return;
     if (e->text && !e->text(e->user, e->held.at, n)) e->stopped = true;
     memmove(e->held.at, e->held.at + n, e->held.count - n);
     e->held.count -= n;
@@ -47,10 +48,8 @@ kv_status kv_emitter_push(kv_emitter *e, int32_t token) {
     e->held.count += kv_utf8_push(&e->utf8, bytes, n, e->held.at + e->held.count);
     size_t stop = find_stop(e);
     if (stop < e->held.count) {
-        e->held.count = stop;
-        e->stopped = true;
         give_out(e, stop);
-        e->utf8.n_tail = 0;
+        e->stopped = true;
         return KVANT_OK;
     }
     give_out(e, find_beginning(e));

@@ -61,25 +61,28 @@ static kv_status take_token(run *r, int32_t *token) {
     return KVANT_OK;
 }
 
-/* A cell for the token just taken, and under KVANT_CONTEXT_STOP no token that could not have one. */
-static kv_status find_room(run *r) {
+/* Cells for the token just taken and, under KVANT_CONTEXT_STOP, for the next: none is generated that could
+ * not have one. Dropping may free nothing, where another sequence shares the cells: then more is dropped. */
+static kv_status find_room(run *r, int32_t n_cells) {
     const kv_generation *g = r->g;
-    bool stop = g->options->context == KVANT_CONTEXT_STOP, made = false;
-    int32_t room = kv_session_room(g->session);
-    if (room > (stop ? 1 : 0)) return KVANT_OK;
-    if (!stop) KV_TRY(g->make_room(g->user, &made));
-    if (made)
-        r->result->n_shifts++;
-    else
-        finish(r, KVANT_FINISH_CONTEXT);
+    while (!r->done && kv_session_room(g->session) < n_cells) {
+        bool made = false;
+        if (g->options->context == KVANT_CONTEXT_SHIFT) KV_TRY(g->make_room(g->user, &made));
+        if (made)
+            r->result->n_shifts++;
+        else
+            finish(r, KVANT_FINISH_CONTEXT);
+    }
     return KVANT_OK;
 }
 
 static kv_status decode(run *r) {
+    bool stop = r->g->options->context == KVANT_CONTEXT_STOP;
+    if (stop) KV_TRY(find_room(r, 1));
     while (!r->done) {
         int32_t token = 0;
         KV_TRY(take_token(r, &token));
-        if (!r->done) KV_TRY(find_room(r));
+        if (!r->done) KV_TRY(find_room(r, stop ? 2 : 1));
         if (!r->done) KV_TRY(eval_one(r->g, &token, 1));
     }
     return KVANT_OK;
@@ -134,7 +137,7 @@ typedef struct plain_room {
 /* Keep the first n_keep tokens, drop the older half of the rest. */
 static kv_status drop_half(void *user, bool *made) {
     const plain_room *p = user;
-    int64_t rest = kv_cache_tokens(p->session->cache, p->seq) - p->n_keep, half = (rest + 1) / 2;
+    int64_t rest = kv_cache_end(p->session->cache, p->seq) - p->n_keep, half = (rest + 1) / 2;
     *made = half > 0;
     if (!*made) return KVANT_OK;
     return kv_cache_drop(p->session->cache, p->seq, p->n_keep, p->n_keep + half);
@@ -147,6 +150,8 @@ kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sample
     kvant_generate_result r = KVANT_GENERATE_RESULT_INIT;
     KV_TRY(kv_session_check_seq(s, seq));
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_generate_options"));
+    if (!sampler || (!prompt && n_prompt))
+        return kv_fail(KVANT_INVALID, "kvant_generate: sampler and prompt must not be NULL");
     kv_tokens generated = {0};
     int64_t before = kv_cache_end(s->cache, seq);
     plain_room room = {s, seq, o.n_keep < 0 ? before + (int64_t)n_prompt : o.n_keep};
