@@ -3,10 +3,21 @@
  * same device first, and only then moved. */
 #include "sched/place.h"
 
-static kv_device *wish(const kv_node *n, kv_device *first) {
+/* The device of the node, among those placed, that makes `t`. */
+static kv_device *producer_device(const kv_graph *placed, const kv_tensor *t) {
+    for (size_t i = placed->nodes.count; i-- > 0;) /* most uses are of recent tensors */
+        if (placed->nodes.at[i]->out == t) return placed->nodes.at[i]->device;
+    return NULL;
+}
+
+static kv_device *wish(const kv_graph *placed, const kv_node *n, kv_device *first) {
     if (n->home) return n->home;
     for (int i = 0; i < KV_MAX_INPUTS; i++)
         if (n->in[i] && n->in[i]->buffer) return n->in[i]->buffer->device;
+    for (int i = 0; i < KV_MAX_INPUTS; i++) {
+        kv_device *d = n->in[i] ? producer_device(placed, n->in[i]) : NULL;
+        if (d) return d;
+    }
     return first;
 }
 
@@ -18,7 +29,7 @@ static kv_device *first_supporting(const kv_node *n, kv_device *const *devices, 
 
 /* Appends `n`, or what it expands to, to the graph's (new) node list. */
 static kv_status place_node(kv_graph *g, kv_node *n, kv_device *const *devices, int32_t n_devices) {
-    kv_device *d = wish(n, devices[0]);
+    kv_device *d = wish(g, n, devices[0]);
     if (!d->supports(d, n) && n->op->expand) {
         size_t begin = g->nodes.count;
         g->label = n->label;
@@ -36,14 +47,20 @@ static kv_status place_node(kv_graph *g, kv_node *n, kv_device *const *devices, 
     return kv_vec_push(&g->nodes, n) ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
-/* Every tensor a node touches lies on its device. */
+/* The node runs where what it touches lies: `owner` owns its `what`. */
+static kv_status check_reach(const kv_node *n, const kv_device *owner, const char *what) {
+    if (!owner || owner == n->device) return KVANT_OK;
+    return kv_fail(KVANT_UNSUPPORTED, "%s (%s) is on %s, its %s on %s: a graph on two devices", n->op->name,
+                   n->label, n->device->name, what, owner->name);
+}
+
 static kv_status check_crossings(const kv_graph *g) {
     for (size_t i = 0; i < g->nodes.count; i++) {
         const kv_node *n = g->nodes.at[i];
-        if (n->device != g->nodes.at[0]->device)
-            return kv_fail(KVANT_UNSUPPORTED,
-                           "%s (%s) is on %s, the graph began on %s: a graph on two devices", n->op->name,
-                           n->label, n->device->name, g->nodes.at[0]->device->name);
+        KV_TRY(check_reach(n, g->nodes.at[0]->device, "graph"));
+        KV_TRY(check_reach(n, n->home, "store"));
+        for (int k = 0; k < KV_MAX_INPUTS; k++)
+            if (n->in[k] && n->in[k]->buffer) KV_TRY(check_reach(n, n->in[k]->buffer->device, "input"));
     }
     return KVANT_OK;
 }
