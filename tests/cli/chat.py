@@ -8,13 +8,16 @@ import select
 import signal
 import time
 
-from program import Case, PROGRAM, QWEN, SMOLLM2, environment, main, run
+from program import Case, PROGRAM, QWEN, SMOLLM2, SOURCE, environment, main, run
 
-TURNS = ["Hello! My name is Ada. I am planning a trip to Italy.", "Which three cities should I visit?",
-         "What can I see in Rome?", "What should I eat there?", "How do I get from Rome to Florence?",
-         "What is Florence known for?", "Name a famous painter from Florence.", "What did he paint?",
-         "What should I see in Venice?", "Is it better to go in spring or in summer?", "What should I pack?",
-         "Write one sentence about the city of Paris."]
+def read_transcript():
+    """The system message and what the user says in the recorded conversation."""
+    lines = (SOURCE / "tests" / "cli" / "chat_transcript.txt").read_text().splitlines()
+    messages = [line.split(": ", 1) for line in lines]
+    return messages[0][1], [text for role, text in messages if role == "user"]
+
+
+SYSTEM, TURNS = read_transcript()
 
 
 def script(*lines):
@@ -25,7 +28,7 @@ class Long(Case):
     def converse(self, model, n_predict):
         saved = self.folder / "chat.json"
         result = self.ok("chat", self.need(model), "-c", "512", "-n", n_predict, "--temp", "0", "--repeat-penalty", "1.1",
-                         "-sys", "You are a helpful travel guide. Answer in two or three sentences.",
+                         "-sys", SYSTEM,
                          stdin=script(*TURNS, "/stats", f"/save {saved}"))
         messages = json.loads(saved.read_text())["messages"]
         notices = result.stderr.decode()
