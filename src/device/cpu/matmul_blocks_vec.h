@@ -14,9 +14,7 @@ KV_TEMPLATE void kv_unpack_fifth_bits(kv_bytes q[], kv_tile_block b, size_t plan
     const kv_bytes select[2] = {kv_bytes_set4((const int8_t[]){1, 2, 4, 8}),
                                 kv_bytes_set4((const int8_t[]){16, 32, 64, -128})};
     kv_bytes bits = kv_tile_quad(b, plane, 0);
-#pragma GCC unroll 8
-    for (int i = 0; i < KV_QUADS; i++)
-        q[i] = kv_bytes_set_if(q[i], kv_bytes_spread(bits, i / 2), select[i % 2], 16);
+    KV_REPEAT(i, KV_QUADS) { q[i] = kv_bytes_set_if(q[i], kv_bytes_spread(bits, i / 2), select[i % 2], 16); }
 }
 
 /* ---- q4_0, q4_1 */
@@ -104,7 +102,7 @@ KV_TEMPLATE void kv_scales_q8_0(kv_tile_scales *s, kv_tile_block b) {
 }
 KV_TEMPLATE void kv_unpack_q8_0(kv_bytes q[], kv_tile_block b, int32_t group, int32_t step) {
     (void)group, (void)step;
-    for (int i = 0; i < KV_QUADS; i++) q[i] = kv_tile_quad(b, KV_PLANE(q8_0, quants), i);
+    KV_REPEAT(i, KV_QUADS) { q[i] = kv_tile_quad(b, KV_PLANE(q8_0, quants), i); }
 }
 KV_TEMPLATE kv_tile_format kv_tile_q8_0(void) {
     return (kv_tile_format){.elems = KV_Q8_0_ELEMS,

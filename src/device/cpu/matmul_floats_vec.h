@@ -18,11 +18,9 @@ typedef struct kv_floats_format {
 /* One column of the weights times the numbers of n rows of x. */
 KV_TEMPLATE void kv_floats_step(kv_vec sums[][KV_FLOAT_COLUMNS], int n, int parts, const kv_floats_format *f,
                                 const uint8_t *w, const float *x, size_t x_step) {
-#pragma GCC unroll 2
-    for (int p = 0; p < parts; p++) {
+    KV_REPEAT(p, parts) {
         kv_vec v = f->load(w, p * KV_LANES, KV_LANES);
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) sums[p][j] = kv_vec_fma(v, kv_vec_set(x[(size_t)j * x_step]), sums[p][j]);
+        KV_REPEAT(j, n) { sums[p][j] = kv_vec_fma(v, kv_vec_set(x[(size_t)j * x_step]), sums[p][j]); }
     }
 }
 
@@ -34,10 +32,9 @@ KV_TEMPLATE void kv_floats_columns(const kv_matmul_args *a, const kv_floats_form
     const float *x = (const float *)a->x + (size_t)first * x_step;
     const int parts = rows / KV_LANES;
     kv_vec even[KV_TILE_ROWS / KV_LANES][KV_FLOAT_COLUMNS], odd[KV_TILE_ROWS / KV_LANES][KV_FLOAT_COLUMNS];
-#pragma GCC unroll 2
-    for (int p = 0; p < parts; p++)
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) even[p][j] = odd[p][j] = kv_vec_set(0);
+    KV_REPEAT(p, parts) {
+        KV_REPEAT(j, n) { even[p][j] = odd[p][j] = kv_vec_set(0); }
+    }
     int64_t c = 0;
     for (; c + 2 <= a->cols; c += 2, w += 2 * column, x += 2) {
         kv_floats_step(even, n, parts, f, w, x, x_step);
@@ -45,14 +42,13 @@ KV_TEMPLATE void kv_floats_columns(const kv_matmul_args *a, const kv_floats_form
     }
     if (c < a->cols) kv_floats_step(even, n, parts, f, w, x, x_step);
     float *y = a->y + (size_t)first * a->y_step + (size_t)tile * KV_TILE_ROWS + row;
-#pragma GCC unroll 2
-    for (int p = 0; p < parts; p++)
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) {
+    KV_REPEAT(p, parts) {
+        KV_REPEAT(j, n) {
             float *at = y + (size_t)j * a->y_step + p * KV_LANES;
             kv_vec sum = kv_vec_add(even[p][j], odd[p][j]);
             kv_vec_store(at, f->adds ? kv_vec_add(kv_vec_load(at), sum) : sum);
         }
+    }
 }
 
 /* Many rows of x leave no registers for a second vector of weights. */

@@ -7,8 +7,7 @@
 /* 16 bytes of nibbles from turn `first` of a plane on: the low ones are elements 0-15, the high ones 16-31.
  */
 KV_TEMPLATE void kv_unpack_nibbles(kv_bytes q[], kv_tile_block b, size_t plane, int32_t first) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+    KV_REPEAT(i, 4) {
         kv_bytes quad = kv_tile_quad(b, plane, first + i);
         q[i] = kv_bytes_and(quad, kv_bytes_set(15));
         q[i + 4] = kv_bytes_move(quad, 4, 0, 15);
@@ -19,5 +18,5 @@ KV_TEMPLATE void kv_unpack_nibbles(kv_bytes q[], kv_tile_block b, size_t plane, 
 KV_TEMPLATE void kv_unpack_levels(kv_bytes q[], kv_tile_block b, size_t plane, int32_t first) {
     static const int8_t levels[16] = KV_IQ4_LEVELS;
     kv_unpack_nibbles(q, b, plane, first);
-    for (int i = 0; i < KV_QUADS; i++) q[i] = kv_bytes_look_up(levels, q[i]);
+    KV_REPEAT(i, KV_QUADS) { q[i] = kv_bytes_look_up(levels, q[i]); }
 }

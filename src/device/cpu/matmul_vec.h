@@ -31,6 +31,11 @@ typedef struct kv_tile_block {
     int32_t row; /* the first: 0, or 8 where vectors hold 8 rows */
 } kv_tile_block;
 
+/* The same block from row `more` of them on. */
+KV_TEMPLATE kv_tile_block kv_tile_rows(kv_tile_block b, int32_t more) {
+    return (kv_tile_block){b.at, b.row + more};
+}
+
 /* 4-byte turn i of a plane; a plane of one f16; one of two f16; one of a 16-bit integer. */
 KV_TEMPLATE kv_bytes kv_tile_quad(kv_tile_block b, size_t plane, int32_t i) {
     return kv_bytes_load(b.at + plane * KV_TILE_ROWS + i * KV_TILE_QUAD + 4 * b.row);
@@ -86,7 +91,7 @@ typedef union kv_column_sums {
 KV_TEMPLATE void kv_column_sums_init(kv_column_sums *out, const kv_tile_format *f,
                                      const kv_a8_block *const x[], int n) {
     const int8_t *quants[KV_MAX_COLUMNS];
-    for (int j = 0; j < n; j++) quants[j] = x[j]->quants;
+    KV_REPEAT(j, n) { quants[j] = x[j]->quants; }
     if (f->has_min) {
         kv_vec_store(out->sums, kv_vec_from_int(kv_half_sums(quants, n, 1)));
     } else {
@@ -95,26 +100,25 @@ KV_TEMPLATE void kv_column_sums_init(kv_column_sums *out, const kv_tile_format *
     }
 }
 
-/* sums[j] = the dot products of quads [first, end) of the weights with column j. */
+/* sums[j] = the dot product of `quads` vectors of weights with column j from quant `at` on. */
 KV_TEMPLATE void kv_dot_columns(kv_vec_int sums[], int n, const kv_tile_format *f, const kv_bytes q[],
-                                const kv_a8_block *const x[], int first, int end) {
+                                int quads, const kv_a8_block *const x[], int at) {
     const int capacity = kv_dot_capacity(f->is_signed ? 128 : f->max),
-              run = capacity < end - first ? capacity : end - first;
+              run = capacity < quads ? capacity : quads;
     const bool is_signed = f->is_signed;
-#pragma GCC unroll 8
-    for (int r = first; r < end; r += run) {
+    KV_REPEAT(r, quads / run) {
         kv_dot dot[KV_MAX_COLUMNS];
-#pragma GCC unroll 8
-        for (int i = r; i < r + run; i++)
-#pragma GCC unroll 8
-            for (int j = 0; j < n; j++) {
-                kv_bytes four = kv_bytes_set4(x[j]->quants + 4 * i);
-                dot[j] =
-                    i == r ? kv_dot_first(q[i], four, is_signed) : kv_dot_add(dot[j], q[i], four, is_signed);
+        KV_REPEAT(i, run) {
+            kv_bytes w = q[r * run + i];
+            KV_REPEAT(j, n) {
+                kv_bytes four = kv_bytes_set4(x[j]->quants + at + 4 * (r * run + i));
+                dot[j] = i == 0 ? kv_dot_first(w, four, is_signed) : kv_dot_add(dot[j], w, four, is_signed);
             }
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++)
-            sums[j] = r == first ? kv_dot_sum(dot[j]) : kv_vec_int_add(sums[j], kv_dot_sum(dot[j]));
+        }
+        KV_REPEAT(j, n) {
+            kv_vec_int sum = kv_dot_sum(dot[j]);
+            sums[j] = r == 0 ? sum : kv_vec_int_add(sums[j], sum);
+        }
     }
 }
 
@@ -123,19 +127,18 @@ KV_TEMPLATE void kv_tile_step(kv_vec y[], int n, const kv_tile_format *f, const 
                               kv_tile_block b, const kv_a8_block *const x[], int32_t group, int32_t step) {
     kv_bytes q[KV_QUADS];
     f->unpack(q, b, group, step);
-    if (f->is_signed && !KV_DOT_SIGNED)
-        for (int i = 0; i < KV_QUADS; i++) q[i] = kv_bytes_xor(q[i], kv_bytes_set(128));
+    if (f->is_signed && !KV_DOT_SIGNED) {
+        KV_REPEAT(i, KV_QUADS) { q[i] = kv_bytes_xor(q[i], kv_bytes_set(128)); }
+    }
     const int subs = 32 / f->sub_elems, quads = KV_QUADS / subs;
     const int32_t first_sub = (group * f->steps + step) * subs;
     kv_column_sums sums;
     if (subs == 2) kv_column_sums_init(&sums, f, x, n);
-#pragma GCC unroll 2
-    for (int h = 0; h < subs; h++) {
+    KV_REPEAT(h, subs) {
         kv_vec_int dots[KV_MAX_COLUMNS];
-        kv_dot_columns(dots, n, f, q, x, h * quads, (h + 1) * quads);
+        kv_dot_columns(dots, n, f, q + h * quads, quads, x, 4 * h * quads);
         kv_vec scale = s->scale[first_sub + h], min = kv_tile_min(f, s, first_sub + h);
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) {
+        KV_REPEAT(j, n) {
             const int sum = kv_half_sum_at(j) + h * KV_HALF_SUM;
             if (subs == 2 && f->offset)
                 dots[j] = kv_vec_int_add(dots[j], kv_vec_int_set(sums.corrections[sum]));
@@ -154,43 +157,46 @@ KV_TEMPLATE void kv_tile_step(kv_vec y[], int n, const kv_tile_format *f, const 
 KV_TEMPLATE void kv_tile_fetch(const kv_tile_format *f, const uint8_t *block) {
     if (f->elems == 32) return;
 #pragma GCC unroll 1
-    for (int32_t i = 0; i < f->bytes * KV_TILE_ROWS; i += 64)
-        _mm_prefetch((const char *)block + i, _MM_HINT_T0);
+    for (int32_t i = 0; i < f->bytes * KV_TILE_ROWS; i += 64) __builtin_prefetch(block + i);
+}
+
+/* One block of `parts` vectors of rows for n columns; x is the first one's, the next are x_bytes apart. */
+KV_TEMPLATE void kv_tile_add_block(kv_vec y[][KV_MAX_COLUMNS], int parts, int n, const kv_tile_format *f,
+                                   kv_tile_block b, const uint8_t *x, size_t x_bytes) {
+    kv_tile_scales s[KV_TILE_ROWS / KV_LANES];
+    KV_REPEAT(p, parts) { f->scales(&s[p], kv_tile_rows(b, p * KV_LANES)); }
+    for (int32_t group = 0; group < f->elems / 32 / f->steps; group++) {
+        KV_REPEAT(step, f->steps) {
+            const kv_a8_block *at[KV_MAX_COLUMNS];
+            KV_REPEAT(j, n) { at[j] = (const kv_a8_block *)(x + (size_t)j * x_bytes); }
+            KV_REPEAT(p, parts) {
+                kv_tile_step(y[p], n, f, &s[p], kv_tile_rows(b, p * KV_LANES), at, group, step);
+            }
+            x += sizeof(kv_a8_block);
+        }
+    }
 }
 
 /* Columns [first, first + n) times `rows` rows of a tile from `row` on. */
 KV_TEMPLATE void kv_tile_columns(const kv_matmul_args *a, const kv_tile_format *f, int32_t tile, int32_t row,
                                  int32_t rows, int32_t first, int n) {
-    const uint8_t *block = (const uint8_t *)a->w + (size_t)tile * a->tile_bytes;
+    kv_tile_block b = {(const uint8_t *)a->w + (size_t)tile * a->tile_bytes, row};
     const uint8_t *x = (const uint8_t *)a->x + (size_t)first * a->x_bytes;
     const int parts = rows / KV_LANES;
     kv_vec y[KV_TILE_ROWS / KV_LANES][KV_MAX_COLUMNS];
-#pragma GCC unroll 2
-    for (int p = 0; p < parts; p++)
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) y[p][j] = kv_vec_set(0);
-    for (int64_t c = 0; c < a->cols; c += f->elems, block += f->bytes * KV_TILE_ROWS) {
-        kv_tile_scales s[KV_TILE_ROWS / KV_LANES];
-        if (first == 0 && row == 0) kv_tile_fetch(f, block);
-#pragma GCC unroll 2
-        for (int p = 0; p < parts; p++) f->scales(&s[p], (kv_tile_block){block, row + p * KV_LANES});
-        for (int32_t group = 0; group < f->elems / 32 / f->steps; group++)
-#pragma GCC unroll 4
-            for (int32_t step = 0; step < f->steps; step++, x += sizeof(kv_a8_block)) {
-                const kv_a8_block *at[KV_MAX_COLUMNS];
-#pragma GCC unroll 8
-                for (int j = 0; j < n; j++) at[j] = (const kv_a8_block *)(x + (size_t)j * a->x_bytes);
-#pragma GCC unroll 2
-                for (int p = 0; p < parts; p++)
-                    kv_tile_step(y[p], n, f, &s[p], (kv_tile_block){block, row + p * KV_LANES}, at, group,
-                                 step);
-            }
+    KV_REPEAT(p, parts) {
+        KV_REPEAT(j, n) { y[p][j] = kv_vec_set(0); }
+    }
+    for (int64_t c = 0; c < a->cols; c += f->elems) {
+        if (first == 0 && row == 0) kv_tile_fetch(f, b.at);
+        kv_tile_add_block(y, parts, n, f, b, x, a->x_bytes);
+        b.at += f->bytes * KV_TILE_ROWS;
+        x += f->elems / KV_A8_ELEMS * (int32_t)sizeof(kv_a8_block);
     }
     float *out = a->y + (size_t)first * a->y_step + (size_t)tile * KV_TILE_ROWS + row;
-#pragma GCC unroll 2
-    for (int p = 0; p < parts; p++)
-#pragma GCC unroll 8
-        for (int j = 0; j < n; j++) kv_vec_store(out + (size_t)j * a->y_step + p * KV_LANES, y[p][j]);
+    KV_REPEAT(p, parts) {
+        KV_REPEAT(j, n) { kv_vec_store(out + (size_t)j * a->y_step + p * KV_LANES, y[p][j]); }
+    }
 }
 
 /* Many columns leave no registers for a second vector of rows. */

@@ -15,3 +15,11 @@
 
 /* A kernel body that takes the load of a dtype as a parameter, compiled once for each. */
 #define KV_TEMPLATE static inline __attribute__((always_inline))
+
+/* A loop whose count is a constant once inlined: it is unrolled, so that arrays indexed by i become
+ * registers. */
+#if defined(__clang__)
+#define KV_REPEAT(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
+#else
+#define KV_REPEAT(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+#endif
