@@ -152,12 +152,20 @@ static void print_session(const cli_runtime *r) {
     put("threads  %d, kernels %s", r->info.n_threads, r->info.cpu);
 }
 
+static void print_template(const cli_runtime *r) {
+    kvant_chat *chat = NULL;
+    kvant_status status = kvant_chat_create(&chat, r->session, 0, NULL);
+    put("\nmessages: %s", status ? kvant_last_error() : kvant_chat_template(chat));
+    kvant_chat_close(chat);
+}
+
 static int inspect_runtime(const cli_options *options) {
     cli_runtime r;
     kvant_session_options s = cli_session_options(options);
     int status = cli_runtime_open_model(&r, options, false);
     if (!status && !options->kv) print_tokenizer(&r);
     if (!status) status = cli_runtime_open_session(&r, &s);
+    if (!status && !options->kv) print_template(&r);
     if (!status) print_session(&r);
     cli_runtime_close(&r);
     return status;

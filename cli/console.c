@@ -99,12 +99,8 @@ static bool is_wrong_input(kvant_status status) {
 }
 
 int cli_failed(kvant_status status) {
-    const char *way_out =
-        status == KVANT_NO_MEMORY
-            ? "; a smaller context (-c) or a smaller cache type (-ctk q8_0 -ctv q8_0) needs less"
-            : "";
     if (is_wrong_input(status)) return cli_wrong("%s", kvant_last_error());
-    return cli_fault("%s%s", kvant_last_error(), way_out);
+    return cli_fault("%s", kvant_last_error());
 }
 
 bool cli_progress(void *user, double fraction) {

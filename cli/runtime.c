@@ -23,6 +23,9 @@ int cli_runtime_open_model(cli_runtime *out, const cli_options *options, bool vo
     cli_interrupt_watch(NULL);
     kvant_status status = kvant_model_open(&out->model, options->model, &model_options);
     cli_progress_end();
+    if (status == KVANT_NO_MEMORY)
+        return cli_fault("%s; weights in a smaller type (kvant quantize) or more free memory would do",
+                         kvant_last_error());
     if (status) return cli_failed(status);
     kvant_model_get_info(out->model, &out->info);
     return CLI_DONE;

@@ -6,7 +6,7 @@ import random
 import stat
 import struct
 
-from program import Case, EMMA, SMOLLM2, SOURCE, main
+from program import Case, EMMA, SMOLLM2, SOURCE, main, run
 
 TINY = str(SOURCE / "tests" / "data" / "tiny4.gguf")
 
@@ -61,7 +61,7 @@ class Inspect(Case):
         text = self.ok("inspect", self.need(SMOLLM2), "-c", "1024", "-ctk", "q8_0").stdout.decode()
         for words in ["GGUF version 3", "general.architecture", "= llama", "string[49152] = \"<|endoftext|>\"",
                       "token_embd.weight", "q8_0", "576 x 49152", "30081024 bytes", "tensors: 272",
-                      "tokenizer: 49152 tokens", "<|im_end|>", "KV cache: 1024 tokens, 17.2 KiB per token",
+                      "tokenizer: 49152 tokens", "messages: chatml", "<|im_end|>", "KV cache: 1024 tokens, 17.2 KiB per token",
                       "K q8_0 rows, V f16 rows", "q4_1      210 tensors"]:
             self.assertIn(words, text)
         self.assertLess(max(map(len, text.splitlines())), 240)
@@ -170,13 +170,9 @@ class FullOutput(Case):
         for command in [["--help"], ["inspect", model], ["tokenize", model, "-p", "hello"], ["completion", "bash"],
                         ["run", model, "-p", "hello", "-n", "3", "-q"]]:
             with open("/dev/full", "wb") as full:
-                result = self.run_to(full, command)
+                result = run(*command, stdout=full)
             self.assertEqual(result.returncode, 1, command)
             self.assertIn(b"standard output: No space left on device", result.stderr)
-
-    def run_to(self, stdout, command):
-        from program import run
-        return run(*command, stdout=stdout)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,20 @@ class Refused(Case):
         self.refused(2, ["n_ctx", "2147483647"], *self.command, "-p", "x", "-c", "2147483647")
 
 
+class Memory(Case):
+    """Where memory is short the message says how much was asked for and two ways out."""
+
+    def short(self, n_bytes, words, *arguments):
+        self.refused(1, words, "run", self.need(SMOLLM2), "-p", "x", "-q", *arguments, memory=n_bytes)
+
+    def test_weights(self):
+        self.short(160 << 20, ["out of memory: ", "bytes asked for", "smaller type", "free memory"])
+
+    def test_cache(self):
+        self.short(900 << 20, ["out of memory: ", "bytes asked for", "smaller context", "q8_0"], "-c", "100000", "-ctk",
+                   "f32", "-ctv", "f32")
+
+
 class Perplexity(Case):
     def setUp(self):
         super().setUp()

@@ -33,11 +33,19 @@ def limit_files(n_bytes):
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
-def run(*arguments, stdin=b"", env=None, stdout=subprocess.PIPE, full_after=None):
-    """Runs the program to its end; .stdout and .stderr are bytes."""
+def limit_memory(n_bytes):
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
+
+
+def run(*arguments, stdin=b"", env=None, stdout=subprocess.PIPE, full_after=None, memory=None):
+    """Runs the program to its end; .stdout and .stderr are bytes. `full_after` and `memory`: bytes it may have."""
+    def limit():
+        if full_after is not None:
+            limit_files(full_after)
+        if memory is not None:
+            limit_memory(memory)
     return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, stdout=stdout, stderr=subprocess.PIPE,
-                          env=environment(env), timeout=SECONDS, restore_signals=False,
-                          preexec_fn=None if full_after is None else lambda: limit_files(full_after))
+                          env=environment(env), timeout=SECONDS, restore_signals=False, preexec_fn=limit)
 
 
 def start(*arguments):
