@@ -350,6 +350,8 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
     o.text = collect_text;
     o.user = text;
     o.context = c->policy;
+    /* tokens are generated into the line without a further allocation */
+    if (!kv_vec_reserve(&c->line, (size_t)c->session->n_ctx + 1)) return KVANT_NO_MEMORY;
     KV_TRY(kv_cache_remove(c->session->cache, c->seq, (int64_t)c->line.count - 1, -1));
     size_t cached = (size_t)kv_cache_end(c->session->cache, c->seq);
     kv_generation g = {.session = c->session,

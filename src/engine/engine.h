@@ -77,7 +77,7 @@ typedef struct kv_generation {
     const int32_t *prompt;
     size_t n_prompt;
     const kvant_generate_options *options;
-    kv_tokens *generated; /* appended to; without the end token */
+    kv_tokens *generated; /* appended to, without the end token; NULL: not kept */
     /* Called when no cell is free: frees at least one, or returns false to end with KVANT_FINISH_CONTEXT. */
     kv_status (*make_room)(void *user, bool *made);
     void *user;

@@ -12,6 +12,8 @@ const char *kvant_finish_text(kvant_finish finish) {
     return i < sizeof texts / sizeof *texts ? texts[i] : "unknown";
 }
 
+enum { HELD_BYTES = 1024 };
+
 typedef struct run {
     const kv_generation *g;
     kvant_generate_result *result;
@@ -51,7 +53,7 @@ static kv_status take_token(run *r, int32_t *token) {
         return KVANT_OK;
     }
     kv_sampler_accept(g->sampler, *token);
-    if (!kv_vec_push(g->generated, *token)) return KVANT_NO_MEMORY;
+    if (g->generated && !kv_vec_push(g->generated, *token)) return KVANT_NO_MEMORY;
     r->result->n_generated++;
     KV_TRY(kv_emitter_push(&r->emitter, *token));
     if (r->emitter.stopped)
@@ -113,7 +115,8 @@ kv_status kv_run_generation(const kv_generation *g, kvant_generate_result *resul
                              .n_stop = o->n_stop,
                              .text = o->text,
                              .user = o->user};
-    kv_status status = prefill(&r);
+    /* room for the text held back, so that steps allocate nothing */
+    kv_status status = kv_vec_reserve(&r.emitter.held, HELD_BYTES) ? prefill(&r) : KVANT_NO_MEMORY;
     int64_t start = kv_now_ns();
     if (!status) status = decode(&r);
     if (!status || status == KVANT_CANCELLED) {
@@ -152,7 +155,6 @@ kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sample
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_generate_options"));
     if (!sampler || (!prompt && n_prompt))
         return kv_fail(KVANT_INVALID, "kvant_generate: sampler and prompt must not be NULL");
-    kv_tokens generated = {0};
     int64_t before = kv_cache_end(s->cache, seq);
     plain_room room = {s, seq, o.n_keep < 0 ? before + (int64_t)n_prompt : o.n_keep};
     kv_generation g = {.session = s,
@@ -161,12 +163,10 @@ kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sample
                        .prompt = prompt,
                        .n_prompt = n_prompt,
                        .options = &o,
-                       .generated = &generated,
                        .make_room = drop_half,
                        .user = &room};
     r.n_prompt = n_prompt < INT32_MAX ? (int32_t)n_prompt : INT32_MAX;
     kv_status status = kv_run_generation(&g, &r);
-    kv_vec_clear(&generated);
     if (result) kv_give_struct(result, &r, sizeof r);
     return status;
 }
