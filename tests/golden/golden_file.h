@@ -7,6 +7,7 @@
 #ifndef KV_TESTS_GOLDEN_FILE_H
 #define KV_TESTS_GOLDEN_FILE_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -66,7 +67,7 @@ static inline void *golden_array(size_t n, size_t bytes) {
 }
 
 static inline kvant_token *golden_read_tokens(FILE *file, int32_t n) {
-    kvant_token *tokens = (kvant_token *)golden_array((size_t)n, sizeof(*tokens));
+    kvant_token *tokens = golden_array((size_t)n, sizeof(*tokens));
     for (int32_t i = 0; i < n; i++) assert_int_equal(fscanf(file, "%d", &tokens[i]), 1);
     return tokens;
 }
@@ -88,8 +89,8 @@ static inline void golden_read_logits(FILE *file, golden_prompt *p) {
                    &p->n_other);
     assert_int_equal(n, 4);
     int32_t n_listed = p->n_top + p->n_other;
-    p->ids = (kvant_token *)golden_array((size_t)n_listed, sizeof(*p->ids));
-    p->logits = (double *)golden_array((size_t)n_listed, sizeof(*p->logits));
+    p->ids = golden_array((size_t)n_listed, sizeof(*p->ids));
+    p->logits = golden_array((size_t)n_listed, sizeof(*p->logits));
     for (int32_t i = 0; i < n_listed; i++) {
         assert_int_equal(fscanf(file, "%d %lf", &p->ids[i], &p->logits[i]), 2);
         assert_in_range(p->ids[i], 0, p->n_vocab - 1);
@@ -98,7 +99,7 @@ static inline void golden_read_logits(FILE *file, golden_prompt *p) {
 
 static inline void golden_read_greedy(FILE *file, golden_prompt *p) {
     assert_int_equal(fscanf(file, " greedy %d", &p->n_greedy), 1);
-    p->greedy = (golden_choice *)golden_array((size_t)p->n_greedy, sizeof(*p->greedy));
+    p->greedy = golden_array((size_t)p->n_greedy, sizeof(*p->greedy));
     for (int32_t i = 0; i < p->n_greedy; i++) {
         golden_choice *c = &p->greedy[i];
         assert_int_equal(fscanf(file, "%d %lf %lf", &c->token, &c->logit, &c->margin), 3);
@@ -127,9 +128,9 @@ static inline void golden_clear_prompt(golden_prompt *p) {
     free(p->greedy);
 }
 
-/* Opens a model of tests/data or the model cache; a missing optional one skips the test, any other failure
- * ends it. */
-static inline kvant_model *golden_open_model(const char *path, bool optional) {
+/* Opens a model of tests/data or the model cache. A missing optional one skips the test, as does an
+ * instruction set that the machine lacks; any other failure ends it. */
+static inline kvant_model *golden_open_model(const char *path, bool optional, const char *cpu_mask) {
     FILE *file = fopen(path, "rb");
     if (!file && optional) {
         print_message("skipped: %s is not there (./dev fetch gets it)\n", path);
@@ -137,9 +138,23 @@ static inline kvant_model *golden_open_model(const char *path, bool optional) {
     }
     if (!file) fail_msg("%s is not there (./dev fetch gets it)", path);
     fclose(file);
+    kvant_model_options options = KVANT_MODEL_OPTIONS_INIT;
+    options.cpu_mask = cpu_mask;
     kvant_model *model = NULL;
-    if (kvant_model_open(&model, path, NULL)) fail_msg("%s: %s", path, kvant_last_error());
+    kvant_status status = kvant_model_open(&model, path, &options);
+    if (status == KVANT_UNSUPPORTED && cpu_mask) {
+        print_message("skipped: %s\n", kvant_last_error());
+        skip();
+    }
+    if (status) fail_msg("%s: %s", path, kvant_last_error());
     return model;
+}
+
+static inline double golden_log_sum_exp(const float *row, int32_t n) {
+    double max = (double)row[0], sum = 0;
+    for (int32_t i = 1; i < n; i++) max = fmax(max, (double)row[i]);
+    for (int32_t i = 0; i < n; i++) sum += exp((double)row[i] - max);
+    return max + log(sum);
 }
 
 static inline void golden_check(kvant_status status) {

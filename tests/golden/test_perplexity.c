@@ -27,10 +27,10 @@ static int read_golden(void **state) {
                      4);
     golden.tokens = golden_read_tokens(file, golden.n_tokens);
     assert_int_equal(fscanf(file, " nll %d", &golden.n_scored), 1);
-    golden.nll = (double *)golden_array((size_t)golden.n_scored, sizeof(double));
+    golden.nll = golden_array((size_t)golden.n_scored, sizeof(double));
     for (int32_t i = 0; i < golden.n_scored; i++) assert_int_equal(fscanf(file, "%lf", &golden.nll[i]), 1);
     fclose(file);
-    model = golden_open_model(KVANT_SOURCE_DIR "/.cache/models/" MODEL ".gguf", false);
+    model = golden_open_model(KVANT_SOURCE_DIR "/.cache/models/" MODEL ".gguf", false, NULL);
     return 0;
 }
 
@@ -56,13 +56,6 @@ static void test_tokens_of_text(void **state) {
     assert_memory_equal(tokens, golden.tokens, (size_t)golden.n_tokens * sizeof(tokens[0]));
 }
 
-static double neg_log_prob(const float *row, int32_t n_vocab, kvant_token token) {
-    double max = row[0], sum = 0;
-    for (int32_t i = 1; i < n_vocab; i++) max = row[i] > max ? row[i] : max;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp(row[i] - max);
-    return max + log(sum) - row[token];
-}
-
 /* Adds the window's scores to *sum and widens *max_error, the largest difference of one token's score. */
 static void score_window(kvant_session *session, int32_t window, double *sum, double *max_error) {
     const kvant_token *tokens = golden.tokens + window * golden.window;
@@ -76,7 +69,8 @@ static void score_window(kvant_session *session, int32_t window, double *sum, do
     golden_check(kvant_eval(session, &head, 1));
     golden_check(kvant_eval(session, &rest, 1));
     for (int32_t i = 0; i < n_scored; i++) {
-        double nll = neg_log_prob(kvant_logits(session, i), info.n_vocab, rest.tokens[i + 1]);
+        const float *row = kvant_logits(session, i);
+        double nll = golden_log_sum_exp(row, info.n_vocab) - (double)row[rest.tokens[i + 1]];
         *sum += nll;
         *max_error = fmax(*max_error, fabs(nll - golden.nll[window * n_scored + i]));
     }
