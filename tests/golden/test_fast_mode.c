@@ -2,8 +2,8 @@
  * golden numbers: the mean KL divergence over every position of the short prompts of a real model. A mean
  * over many positions, because that of a few prompts' last positions depends on rounding by a factor of two.
  *
- * For scale: a well-known runtime is at 0.006 (SmolLM2), 0.009 (Gemma) and 0.0006 (Qwen) on eight short
- * prompts.
+ * Measured with AVX-512 kernels: 0.0032 (SmolLM2), 0.0021 (Gemma), 0.00060 (Qwen). For scale: a well-known
+ * runtime is at 0.006, 0.009 and 0.0006 on eight short prompts.
  *
  * ctest: slow
  */
@@ -78,9 +78,9 @@ static void test_close(void **state) {
 
 int main(void) {
     static fast_case cases[] = {
-        {"smollm2-135m-q4_1", false, 0.01},
-        {"gemma3-270m-q4_k_m", true, 0.009},
-        {"qwen2.5-coder-0.5b-instruct-q4_k_m", true, 0.002},
+        {"smollm2-135m-q4_1", false, 0.006},
+        {"gemma3-270m-q4_k_m", true, 0.005},
+        {"qwen2.5-coder-0.5b-instruct-q4_k_m", true, 0.0009},
     };
     const struct CMUnitTest tests[] = {
         {.name = "smollm2", .test_func = test_close, .initial_state = &cases[0]},
