@@ -124,7 +124,8 @@ typedef enum kvant_tokenize_flags {
 } kvant_tokenize_flags;
 
 /* Writes at most `capacity` tokens and sets *n_tokens to the number the text has; more than `capacity` is
- * KVANT_INVALID and nothing is lost: call again with room (n_bytes + 2 is always enough). Any bytes are legal. */
+ * KVANT_INVALID and nothing is lost: call again with room (3 * n_bytes + 3 is always enough). Any bytes are
+ * legal. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_tokenize(const kvant_model *model, const char *text, size_t n_bytes,
                                                      int flags, kvant_token *tokens, size_t capacity,
                                                      size_t *n_tokens);
