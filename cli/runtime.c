@@ -113,9 +113,10 @@ kvant_generate_options cli_generate_options(const cli_options *options) {
 
 int cli_tokenize(kvant_token **out, size_t *n_tokens, const kvant_model *model, const char *text,
                  size_t n_bytes, int flags) {
-    kvant_token *tokens = kv_alloc(n_bytes + 2, sizeof *tokens);
+    size_t capacity = 3 * n_bytes + 3; /* always enough */
+    kvant_token *tokens = kv_alloc(capacity, sizeof *tokens);
     if (!tokens) return cli_failed(KVANT_NO_MEMORY);
-    kvant_status status = kvant_tokenize(model, text, n_bytes, flags, tokens, n_bytes + 2, n_tokens);
+    kvant_status status = kvant_tokenize(model, text, n_bytes, flags, tokens, capacity, n_tokens);
     if (status) {
         kv_free(tokens);
         return cli_failed(status);
