@@ -2,6 +2,7 @@
 quantize."""
 
 import os
+import pathlib
 import random
 import stat
 import struct
@@ -47,7 +48,8 @@ class Bad(Case):
         self.refused_everywhere(["old.gguf", "version"], self.file("old.gguf", head({}, version=1)))
 
     def test_truncated(self):
-        whole = open(self.need(SMOLLM2), "rb").read(3 << 20)
+        with open(self.need(SMOLLM2), "rb") as file:
+            whole = file.read(3 << 20)
         for n in [5, 20, 1000, 1 << 20, 3 << 20]:
             self.refused_everywhere(["cut.gguf"], self.file("cut.gguf", whole[:n]))
 
@@ -139,7 +141,7 @@ class Quantize(Case):
         self.assertIn(b"30 tensors converted", message)
 
     def test_in_place(self):
-        path = self.file("model.gguf", open(self.need(TINY), "rb").read())
+        path = self.file("model.gguf", pathlib.Path(TINY).read_bytes())
         self.ok("quantize", path, path, "f16")
         self.ok("inspect", path)
         self.assertEqual(self.names(), ["model.gguf"])
