@@ -55,9 +55,9 @@ kv_status kv_arch_read_windows(kv_hparams *h, const kv_gguf *g, const char *arch
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
     const kv_gguf_value *pattern = kv_gguf_find(g, key);
     if (pattern && pattern->type == KV_GGUF_ARRAY) return read_pattern(h, g, key, window);
-    KV_TRY(kv_hparams_i32(g, arch, "attention.sliding_window_pattern", KV_GGUF_OPTIONAL, 1, KV_MAX_LAYERS,
+    KV_TRY(kv_hparams_i32(g, arch, "attention.sliding_window_pattern", KV_GGUF_OPTIONAL, 0, KV_MAX_LAYERS,
                           &period));
     for (int32_t i = 0; i < h->n_layers; i++)
-        if (period == 1 || i % period < period - 1) h->layers[i].window = window;
+        if (period == 0 || i % period < period - 1) h->layers[i].window = window;
     return KVANT_OK;
 }

@@ -29,7 +29,7 @@ const kv_arch *kv_arch_at(int32_t i);
 /* By general.architecture; an unknown one is KVANT_UNSUPPORTED and lists those there are. */
 kv_status kv_arch_find(const kv_arch **out, const kv_gguf *g);
 
-/* Reads "<arch>.attention.sliding_window" and sets it on all layers but every default_period-th (1: on all);
+/* Reads "<arch>.attention.sliding_window" and sets it on all layers but every default_period-th (0: on all);
  * a key "sliding_window_pattern" (a period or a flag for each layer) takes its place. */
 kv_status kv_arch_read_windows(kv_hparams *h, const kv_gguf *g, const char *arch, int32_t default_window,
                                int32_t default_period);
