@@ -105,8 +105,9 @@ KV_TEMPLATE void kv_dot_columns(kv_vec_int sums[], int n, const kv_tile_format *
                                 int quads, const kv_a8_block *const x[], int at) {
     const int capacity = kv_dot_capacity(f->is_signed ? 128 : f->max),
               run = capacity < quads ? capacity : quads;
+    const int runs = quads / run;
     const bool is_signed = f->is_signed;
-    KV_REPEAT(r, quads / run) {
+    KV_REPEAT(r, runs) {
         kv_dot dot[KV_MAX_COLUMNS];
         KV_REPEAT(i, run) {
             kv_bytes w = q[r * run + i];
@@ -165,8 +166,9 @@ KV_TEMPLATE void kv_tile_add_block(kv_vec y[][KV_MAX_COLUMNS], int parts, int n,
                                    kv_tile_block b, const uint8_t *x, size_t x_bytes) {
     kv_tile_scales s[KV_TILE_ROWS / KV_LANES];
     KV_REPEAT(p, parts) { f->scales(&s[p], kv_tile_rows(b, p * KV_LANES)); }
-    for (int32_t group = 0; group < f->elems / 32 / f->steps; group++) {
-        KV_REPEAT(step, f->steps) {
+    const int32_t steps = f->steps, groups = f->elems / 32 / steps;
+    for (int32_t group = 0; group < groups; group++) {
+        KV_REPEAT(step, steps) {
             const kv_a8_block *at[KV_MAX_COLUMNS];
             KV_REPEAT(j, n) { at[j] = (const kv_a8_block *)(x + (size_t)j * x_bytes); }
             KV_REPEAT(p, parts) {
