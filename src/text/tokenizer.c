@@ -73,7 +73,7 @@ static void add_end(kv_tokenizer *t, int32_t token) {
 }
 
 static kv_status read_ids(kv_tokenizer *t, const kv_gguf *g) {
-    int32_t end_of_turn, end_of_message;
+    int32_t end_of_turn = -1, end_of_message = -1;
     KV_TRY(read_id(t, g, "tokenizer.ggml.bos_token_id", t->kind->bos, &t->bos));
     KV_TRY(read_id(t, g, "tokenizer.ggml.eos_token_id", t->kind->eos, &t->eos));
     KV_TRY(read_id(t, g, "tokenizer.ggml.unknown_token_id", t->kind->unknown, &t->unknown));
