@@ -19,6 +19,9 @@ static void *fail(kv_graph *g, kv_status status) {
 
 kv_tensor *kv_graph_tensor(kv_graph *g, const kv_dtype *dtype, int64_t rows, int64_t cols) {
     if (g->status) return NULL;
+    if (cols % dtype->block_elems)
+        return fail(g, kv_fail(KVANT_INVALID, "%s: a result of %lld columns is not whole blocks of %s (%d)",
+                               g->label, (long long)cols, dtype->name, dtype->block_elems));
     kv_tensor *t = kv_arena_alloc(&g->arena, 1, sizeof *t);
     if (!t || !kv_vec_push(&g->scratch, t)) return fail(g, KVANT_NO_MEMORY);
     *t = (kv_tensor){.dtype = dtype, .layout = &kv_layout_rows, .rows = rows, .cols = cols};

@@ -46,7 +46,7 @@ struct kv_graph {
 void kv_graph_init(kv_graph *g);
 void kv_graph_clear(kv_graph *g);
 
-/* A scratch tensor in the layout `rows`. */
+/* A scratch tensor in the layout `rows`; cols must be whole blocks of the dtype. */
 kv_tensor *kv_graph_tensor(kv_graph *g, const kv_dtype *dtype, int64_t rows, int64_t cols);
 /* Adds a copy of `node` (label filled in, params copied: `params_bytes` of them) after checking it with its
  * op; returns node->out. */

@@ -11,6 +11,9 @@ static kv_status check(const kv_node *n) {
     if (p->n_heads < 1 || p->n_heads % s->n_kv_heads)
         return kv_fail(KVANT_INVALID, "%d heads, not a multiple of %d KV heads", p->n_heads, s->n_kv_heads);
     KV_TRY(kv_check_shape(n->in[0], "q", -1, (int64_t)p->n_heads * s->k_dim));
+    if (p->rope->n_rot > s->k_dim)
+        return kv_fail(KVANT_INVALID, "%d rotary dimensions, more than the head's %d", p->rope->n_rot,
+                       s->k_dim);
     if (p->rope->n_rot) KV_TRY(kv_check_shape(n->in[1], "rope table", -1, p->rope->n_rot));
     return kv_check_shape(n->out, "out", n->in[0]->rows, (int64_t)p->n_heads * s->v_dim);
 }
