@@ -243,35 +243,37 @@ static size_t least_line(const kvant_chat *c) {
     return n;
 }
 
-/* Moves what the line holds from `behind` on to `to`, in the books. */
-static void move_messages(kvant_chat *c, size_t first, size_t end, size_t behind, size_t to) {
-    size_t begin = c->messages.at[first].begin;
+/* The books, when messages [first, end) are gone: message `end` begins at `begin`, and all from its end on
+ * has moved by `delta` tokens. */
+static void move_messages(kvant_chat *c, size_t first, size_t end, size_t begin, ptrdiff_t delta) {
     for (size_t i = first; i < c->messages.count; i++) {
         message *m = &c->messages.at[i];
-        m->begin = i <= end ? begin : m->begin - behind + to;
-        m->end = i < end ? begin : m->end - behind + to;
+        m->begin = i <= end ? begin : m->begin + (size_t)delta;
+        m->end = i < end ? begin : m->end + (size_t)delta;
     }
-    if (c->reply_begin >= behind) c->reply_begin = c->reply_begin - behind + to;
+    c->reply_begin += (size_t)delta; /* messages go only for a reply */
 }
 
-/* Messages [first, end), out of the context already, leave line and cache. A user message behind them may be
+/* Messages [first, end), out of the context already, leave line and cache. The message behind them may be
  * written otherwise where it now stands: without a BOS of its own as the first, without an opening behind a
- * system message that has opened it. Then the beginning in which the two differ is replaced too. */
+ * system message that has opened it. Then the beginning in which the two differ is replaced too. (Replies
+ * stay the tokens that were generated.) */
 static kv_status close_gap(kvant_chat *c, size_t first, size_t end) {
     const message *next = &c->messages.at[end];
     size_t begin = c->messages.at[first].begin, behind = next->begin, n = 0;
     const int32_t *fresh = NULL;
     rendering r = {0};
     kv_status status = KVANT_OK;
-    if (has_role(next, "user")) {
+    if (!has_role(next, "assistant")) {
         KV_TRY_DONE(render(c, end + 1, false, &r));
+        if (r.n == 1) begin = last_begin(c, &r, next); /* a system message takes the head's place */
         fresh = r.tokens.at + last_begin(c, &r, next);
         n = (size_t)(r.tokens.at + r.tokens.count - fresh);
         behind = next->end;
         while (n && behind > next->begin && fresh[n - 1] == c->line.at[behind - 1]) n--, behind--;
     }
     KV_TRY_DONE(splice(c, begin, behind, fresh, n));
-    move_messages(c, first, end, behind, begin + n);
+    move_messages(c, first, end, begin, (ptrdiff_t)(begin + n) - (ptrdiff_t)behind);
 done:
     clear_rendering(&r);
     return status;
