@@ -4,76 +4,27 @@
  */
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "session_fixture.h"
+#include "thread_law.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { PREFILL = 70, DECODE = 20, HANG_SECONDS = 300 };
+enum { HANG_SECONDS = 300 };
 
 /* ---- any number of threads */
-
-/* Logits of a prefill and of some steps behind it. */
-static float *all_logits(kvant_model *m, const char *kv, kvant_act act) {
-    size_t n_vocab = (size_t)fixture_n_vocab(m);
-    float *all = malloc((1 + DECODE) * n_vocab * sizeof *all);
-    assert_non_null(all);
-    kvant_session_options o = KVANT_SESSION_OPTIONS_INIT;
-    o.n_ctx = 128;
-    o.type_k = o.type_v = kv;
-    o.act = act;
-    kvant_session *s = fixture_session(m, o);
-    fixture_check(fixture_eval(s, m, 0, 0, PREFILL, KVANT_LOGITS_LAST));
-    memcpy(all, kvant_logits(s, 0), n_vocab * sizeof *all);
-    for (int32_t i = 0; i < DECODE; i++) {
-        if (i == DECODE / 2) fixture_check(kvant_seq_drop(s, 0, 10, 20)); /* then with turned queries */
-        fixture_check(fixture_eval(s, m, 0, PREFILL + i, 1, KVANT_LOGITS_LAST));
-        memcpy(all + (size_t)(1 + i) * n_vocab, kvant_logits(s, 0), n_vocab * sizeof *all);
-    }
-    kvant_session_close(s);
-    return all;
-}
-
-static const struct {
-    const char *kv;
-    kvant_act act;
-} modes[] = {
-    {"f16", KVANT_ACT_FAST}, {"q8_0", KVANT_ACT_FAST}, {"f16", KVANT_ACT_F32}, {"q8_0", KVANT_ACT_F32}};
-enum { N_MODES = sizeof modes / sizeof *modes };
-
-static void check_thread_counts(const char *path, const int32_t *counts, int32_t n_counts, int n_modes) {
-    float *want[N_MODES];
-    for (int32_t t = 0; t < n_counts; t++) {
-        kvant_model *m = fixture_open(path, counts[t]);
-        size_t bytes = (1 + DECODE) * (size_t)fixture_n_vocab(m) * sizeof(float);
-        for (int i = 0; i < n_modes; i++) {
-            float *got = all_logits(m, modes[i].kv, modes[i].act);
-            if (t == 0) {
-                want[i] = got;
-                continue;
-            }
-            if (memcmp(want[i], got, bytes))
-                fail_msg("%s, KV %s, act %d: %d threads and %d differ", path, modes[i].kv, modes[i].act,
-                         counts[t], counts[0]);
-            free(got);
-        }
-        kvant_model_close(m);
-    }
-    for (int i = 0; i < n_modes; i++) free(want[i]);
-}
 
 static void test_same_bits_for_any_number_of_threads(void **state) {
     (void)state;
     static const int32_t counts[] = {1, 2, 3, 5};
-    check_thread_counts(FIXTURE_DATA "tiny4.gguf", counts, 4, N_MODES);
+    law_same_bits(FIXTURE_DATA "tiny4.gguf", counts, 4, LAW_MODES);
 }
 
 static void test_more_threads_than_cores(void **state) {
     (void)state;
     const int32_t counts[] = {1, 4 * kv_cpu_count()};
     int64_t start = kv_now_ns();
-    check_thread_counts(FIXTURE_DATA "tiny1.gguf", counts, 2, 1);
+    law_same_bits(FIXTURE_DATA "tiny1.gguf", counts, 2, 1);
     assert_true(kv_seconds_since(start) < HANG_SECONDS);
 }
 
@@ -166,9 +117,9 @@ typedef struct user {
 static void *use_model(void *arg) {
     user *u = arg;
     for (int i = 0; i < 3; i++) {
-        float *got = all_logits(u->model, "f16", KVANT_ACT_FAST);
+        float *got = law_logits(u->model, "f16", KVANT_ACT_FAST);
         u->n_wrong +=
-            memcmp(got, u->want, (1 + DECODE) * (size_t)fixture_n_vocab(u->model) * sizeof *got) != 0;
+            memcmp(got, u->want, (1 + LAW_DECODE) * (size_t)fixture_n_vocab(u->model) * sizeof *got) != 0;
         free(got);
     }
     return NULL;
@@ -182,7 +133,7 @@ static void test_two_sessions_share_a_model(void **state) {
     (void)state;
     kvant_set_log(ignore_log, NULL);
     kvant_model *m = fixture_open(FIXTURE_DATA "tiny4.gguf", 3);
-    float *want = all_logits(m, "f16", KVANT_ACT_FAST);
+    float *want = law_logits(m, "f16", KVANT_ACT_FAST);
     user users[2] = {{.model = m, .want = want}, {.model = m, .want = want}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, use_model, &users[i]), 0);
