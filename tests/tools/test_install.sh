@@ -65,10 +65,10 @@ target_link_libraries(user_cpp PRIVATE kvant::kvant)
 add_executable(user_static user.c)
 target_link_libraries(user_static PRIVATE kvant::kvant_static)
 CMAKE
-{ cmake -S "$work/user" -B "$work/user/build" -Dwanted="$version" -DCMAKE_PREFIX_PATH="$prefix" &&
+{ cmake -G Ninja -S "$work/user" -B "$work/user/build" -Dwanted="$version" -DCMAKE_PREFIX_PATH="$prefix" &&
     cmake --build "$work/user/build"; } >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 for program in user_c user_cpp user_static; do runs "find_package, $program" "$work/user/build/$program"; done
-if cmake -S "$work/user" -B "$work/user/other" -Dwanted=99.0 -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1; then
+if cmake -G Ninja -S "$work/user" -B "$work/user/other" -Dwanted=99.0 -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1; then
     echo "FAILED: version 99.0 is found"
     exit 1
 fi
