@@ -3,6 +3,8 @@
  * positions. */
 #include "small_session.h"
 
+#include "base/memory.h" /* memory that runs out on purpose */
+
 typedef struct talk {
     kvant_session *session;
     kvant_chat *chat;
@@ -383,6 +385,46 @@ static void test_wrong_use(void **state) {
     kvant_model_close(model);
 }
 
+/* One turn: two messages and a reply that drops some within it. */
+static kvant_status take_turn(talk *t, kvant_generate_result *r) {
+    kvant_status status = kvant_chat_add(t->chat, "assistant", words[0]);
+    if (!status) status = kvant_chat_add(t->chat, "user", words[1]);
+    return status ? status : try_reply(t, 120, r);
+}
+
+/* Wherever memory runs out, the conversation is as before what failed, and goes on. */
+static void test_memory_runs_out(void **state) {
+    (void)state;
+    kvant_model *model = open_small_model("tiny1");
+    static const char *const formats[] = {"plain", "gemma", "llama2"};
+    for (int f = 0; f < 3; f++) {
+        kvant_status status = KVANT_NO_MEMORY;
+        int32_t n_failed = 0;
+        for (int64_t n = 0; status; n += 1 + n / 8) {
+            talk t = open_talk(model, formats[f], N_CTX, KVANT_CONTEXT_SHIFT);
+            kvant_generate_result r;
+            talk_until_long(&t, true, N_CTX * 6 / 8);
+            int32_t count = kvant_chat_count(t.chat);
+            kv_alloc_fail_after(n);
+            status = take_turn(&t, &r);
+            kv_alloc_fail_after(-1);
+            assert_true(status == KVANT_OK || status == KVANT_NO_MEMORY);
+            assert_in_range(kvant_chat_count(t.chat), count, count + 3);
+            if (status) {
+                n_failed++;
+                while (strcmp(message(&t, kvant_chat_count(t.chat) - 1).role, "user"))
+                    assert_ok(kvant_chat_pop(t.chat));
+                reply(&t, 1); /* may have to drop some */
+                assert_ok(kvant_chat_pop(t.chat));
+                check_like_new(model, &t, "after memory ran out");
+            }
+            close_talk(&t);
+        }
+        assert_true(n_failed > 5);
+    }
+    kvant_model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropping_before_a_reply),
@@ -396,6 +438,7 @@ int main(void) {
         cmocka_unit_test(test_later_system_message),
         cmocka_unit_test(test_cancel_and_stop),
         cmocka_unit_test(test_wrong_use),
+        cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
 }
