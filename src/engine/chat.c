@@ -397,7 +397,8 @@ static kv_status append_reply(kvant_chat *c, const reply_text *text, bool cut_of
     return status;
 }
 
-/* A reply that fails leaves the messages as they were. */
+/* A reply that fails leaves the conversation without it; what was dropped to make room for it stays dropped.
+ */
 static kv_status reply(kvant_chat *c, kvant_sampler *sampler, reply_text *text,
                        kvant_generate_result *result) {
     c->reply_begin = c->line.count;
