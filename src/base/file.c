@@ -54,6 +54,9 @@ struct kv_file_writer {
 };
 
 kv_status kv_file_writer_open(kv_file_writer **out, const char *path) {
+    struct stat info;
+    if (!stat(path, &info) && !S_ISREG(info.st_mode)) /* the new name would replace a device or a pipe */
+        return kv_fail(KVANT_INVALID, "%s: cannot write: not a regular file", path);
     kv_file_writer *w = kv_alloc(1, sizeof *w);
     if (!w) return KVANT_NO_MEMORY;
     kv_status status = KVANT_OK;

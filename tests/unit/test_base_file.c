@@ -155,16 +155,30 @@ static void test_full_disk(void **state) {
     assert_int_equal(info.st_size, 1048000);
 }
 
-/* The commit's own step: a folder in the way of the final name. */
+/* The commit's own step: a folder in the way of the final name, made after the start. */
 static void test_cannot_rename(void **state) {
     (void)state;
     kv_file_writer *w = NULL;
-    assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(kv_file_writer_open(&w, path), KVANT_OK);
+    assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(kv_file_writer_commit(w), KVANT_IO);
     kv_file_writer_close(w);
     assert_false(exists(part));
     assert_int_equal(rmdir(path), 0);
+}
+
+/* A device must not be replaced by a file, which root could do. */
+static void test_only_files_are_replaced(void **state) {
+    (void)state;
+    kv_file_writer *w = NULL;
+    struct stat info;
+    assert_int_equal(kv_file_writer_open(&w, folder), KVANT_INVALID);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(kv_file_writer_open(&w, path), KVANT_INVALID);
+    assert_non_null(strstr(kv_last_error(), "not a regular file"));
+    assert_true(stat(path, &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_false(exists(part));
+    assert_null(w);
 }
 
 static void test_random_is_the_published_generator(void **state) {
@@ -246,6 +260,7 @@ int main(void) {
         IN_FOLDER(test_open_failures),
         IN_FOLDER(test_full_disk),
         IN_FOLDER(test_cannot_rename),
+        IN_FOLDER(test_only_files_are_replaced),
         cmocka_unit_test(test_random_is_the_published_generator),
         cmocka_unit_test(test_random_repeats),
         cmocka_unit_test(test_random_distributions),
