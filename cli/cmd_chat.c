@@ -189,8 +189,8 @@ static int converse(conversation *c, cli_editor *editor) {
         const char *text = "";
         cli_interrupt_hold(true);
         cli_line line = cli_editor_read(editor, "> ", &text);
-        bool again = line == CLI_LINE_INTERRUPTED;
-        if (again) {
+        if (line == CLI_LINE_INTERRUPTED) {
+            cli_interrupt_take();
             cli_note("\n[Ctrl-C again, or /exit, leaves]");
             line = cli_editor_read(editor, "> ", &text);
         }

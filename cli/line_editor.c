@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 #ifdef KVANT_HAVE_EDIT
 #include <histedit.h>
 #endif
@@ -55,6 +56,23 @@ static void find_history(char *out) {
     }
 }
 
+/* One character for libedit, put together from its bytes; -1 when interrupted. */
+static int read_character(EditLine *edit, wchar_t *out) {
+    mbstate_t state = {0};
+    char byte;
+    (void)edit;
+    for (;;) {
+        if (!cli_interrupt_wait_input()) return -1;
+        ssize_t got = read(STDIN_FILENO, &byte, 1);
+        if (got <= 0) return (int)got;
+        size_t n = mbrtowc(out, &byte, 1, &state);
+        if (n == (size_t)-1)
+            memset(&state, 0, sizeof state); /* no character: left out */
+        else if (n != (size_t)-2)
+            return 1;
+    }
+}
+
 static void open_edit(cli_editor *e) {
     HistEvent event;
     e->history = history_init();
@@ -69,6 +87,7 @@ static void open_edit(cli_editor *e) {
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_HIST, history, e->history);
     el_set(e->edit, EL_SIGNAL, 0);
+    el_set(e->edit, EL_GETCFN, read_character);
     el_source(e->edit, NULL);
 }
 
@@ -111,7 +130,11 @@ void cli_editor_close(cli_editor *e) {
 }
 
 static const char *read_plain(cli_editor *e, int *n) {
-    if (isatty(STDIN_FILENO)) fputs(e->prompt, stderr);
+    *n = 0;
+    if (isatty(STDIN_FILENO)) {
+        fputs(e->prompt, stderr);
+        if (!cli_interrupt_wait_input()) return NULL;
+    }
     ssize_t got = getline(&e->line, &e->line_capacity, stdin);
     *n = (int)got;
     if (got < 0) clearerr(stdin);
