@@ -174,7 +174,7 @@ class Terminal(Case):
         self.screen += data
         return data
 
-    def wait_for(self, what, seconds=20):
+    def wait_for(self, what, seconds=120):
         """Reads on until `what` is seen; what was read so far is forgotten."""
         end = time.monotonic() + seconds
         while what not in self.screen:
@@ -185,6 +185,8 @@ class Terminal(Case):
         return seen
 
     def type(self, text):
+        """As a person would: not in the moment in which the prompt appears and the terminal changes its mode."""
+        time.sleep(0.3)
         os.write(self.terminal, text)
 
     def ends_with(self, status):
