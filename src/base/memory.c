@@ -14,13 +14,9 @@
 static atomic_int_least64_t alloc_count;
 static atomic_int_least64_t fail_countdown = -1;
 
-int64_t kv_alloc_count(void) {
-    return atomic_load_explicit(&alloc_count, memory_order_relaxed);
-}
+int64_t kv_alloc_count(void) { return atomic_load_explicit(&alloc_count, memory_order_relaxed); }
 
-void kv_alloc_fail_after(int64_t n) {
-    atomic_store(&fail_countdown, n);
-}
+void kv_alloc_fail_after(int64_t n) { atomic_store(&fail_countdown, n); }
 
 static bool must_fail(void) {
     if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) < 0) return false;
@@ -67,9 +63,7 @@ void *kv_realloc(void *p, size_t n, size_t size) {
     return q ? q : out_of_memory(n, size);
 }
 
-void kv_free(void *p) {
-    free(p);
-}
+void kv_free(void *p) { free(p); }
 
 char *kv_strndup(const char *s, size_t n) {
     char *copy = n < SIZE_MAX ? kv_alloc(n + 1, 1) : NULL;
@@ -77,9 +71,7 @@ char *kv_strndup(const char *s, size_t n) {
     return copy;
 }
 
-char *kv_strdup(const char *s) {
-    return kv_strndup(s, strlen(s));
-}
+char *kv_strdup(const char *s) { return kv_strndup(s, strlen(s)); }
 
 void *kv_pages_map(size_t bytes) {
     size_t checked;
@@ -92,6 +84,11 @@ void *kv_pages_map(size_t bytes) {
 
 void kv_pages_unmap(void *p, size_t bytes) {
     if (p) munmap(p, bytes);
+}
+
+size_t kv_memory_of_machine(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (size_t)pages * (size_t)bytes : 0;
 }
 
 void kv_pages_release(void *p, size_t bytes) {

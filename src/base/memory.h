@@ -21,6 +21,8 @@ char *kv_strdup(const char *s);
 /* Big buffers straight from the system: zero pages that cost memory only once touched. `bytes` > 0. */
 void *kv_pages_map(size_t bytes);
 void kv_pages_unmap(void *p, size_t bytes);
+/* Bytes of memory that the machine has; 0 if that is not known. */
+size_t kv_memory_of_machine(void);
 /* Gives the whole pages inside [p, p + bytes) back; they read as zero afterwards. */
 void kv_pages_release(void *p, size_t bytes);
 
@@ -30,15 +32,9 @@ int64_t kv_alloc_count(void);
 void kv_alloc_fail_after(int64_t n);
 
 /* Checked size arithmetic: false and no result on overflow. */
-static inline bool kv_add_size(size_t *out, size_t a, size_t b) {
-    return !__builtin_add_overflow(a, b, out);
-}
-static inline bool kv_mul_size(size_t *out, size_t a, size_t b) {
-    return !__builtin_mul_overflow(a, b, out);
-}
-static inline size_t kv_round_up(size_t n, size_t step) {
-    return (n + step - 1) / step * step;
-}
+static inline bool kv_add_size(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }
+static inline bool kv_mul_size(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }
+static inline size_t kv_round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 /* Bump allocator: many small objects with one lifetime. */
 typedef struct kv_arena {

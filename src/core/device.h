@@ -34,6 +34,7 @@ typedef struct kv_segment {
 struct kv_device {
     char name[16]; /* "cpu:0" */
     void *impl;
+    size_t memory_bytes; /* all it has; 0 if that is not known */
     /* Zeroed memory that costs nothing until it is touched. */
     kv_status (*alloc)(kv_device *d, kv_buffer *out, size_t bytes);
     void (*release)(kv_buffer *b);

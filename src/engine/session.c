@@ -56,6 +56,20 @@ static kv_status set_sizes(kvant_session *s, const kvant_session_options *o) {
     return KVANT_OK;
 }
 
+/* A cache is committed as it fills: one that can never be filled is refused here, not by a kill much later.
+ */
+static kv_status check_memory(const kvant_session *s, const kv_cache_layer *layers, int32_t n_layers) {
+    size_t per_cell = 0, memory = s->model->device->memory_bytes, total;
+    for (int32_t i = 0; i < n_layers; i++) {
+        const kv_cache_layer *l = &layers[i];
+        per_cell += kv_dtype_bytes(l->k_dtype, (int64_t)l->n_kv_heads * l->k_dim);
+        per_cell += kv_dtype_bytes(l->v_dtype, (int64_t)l->n_kv_heads * l->v_dim);
+    }
+    if (!kv_mul_size(&total, per_cell, (size_t)s->n_ctx)) total = SIZE_MAX;
+    if (!memory || total <= memory) return KVANT_OK;
+    return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, s->model->device->name, memory);
+}
+
 static kv_status create_cache(kvant_session *s, const kvant_session_options *o) {
     const kv_hparams *h = &s->model->model.hparams;
     const kv_dtype *k = NULL, *v = NULL;
@@ -78,7 +92,8 @@ static kv_status create_cache(kvant_session *s, const kvant_session_options *o) 
                           .n_sequences = s->n_sequences,
                           .n_batch = s->n_batch,
                           .can_turn = true};
-    kv_status status = kv_cache_create(&s->cache, &spec);
+    kv_status status = check_memory(s, layers, h->n_layers);
+    if (!status) status = kv_cache_create(&s->cache, &spec);
     kv_free(layers);
     if (status == KVANT_NO_MEMORY)
         kv_fail_in(status, "KV cache of %d tokens, K %s, V %s (a smaller context or q8_0 needs less)",

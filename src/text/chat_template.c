@@ -87,6 +87,10 @@ static kv_status pick(const chat_format **out, const char *name, template_text s
                      : vocabulary_has(t, f->in_vocabulary))
             return KVANT_OK;
     }
+    if (name) {
+        snprintf(reason, sizeof reason, "there is no chat format \"%.60s\"", name);
+        return not_found(reason);
+    }
     if (s.size) return not_found("the file's chat template is of no known format");
     if (!name) return not_found("the file has no chat template and no control tokens of a known one");
     snprintf(reason, sizeof reason, "unknown chat format '%.40s'", name);

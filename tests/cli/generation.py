@@ -135,7 +135,7 @@ class Refused(Case):
         self.refused(2, ["q9_9"], *self.command, "-p", "x", "-ctk", "q9_9")
         self.refused(2, ["49152+1"], *self.command, "-p", "x", "--logit-bias", "49152+1")
         self.refused(2, ["'5'"], *self.command, "-p", "x", "--logit-bias", "5")
-        self.refused(2, ["chatml"], *self.command, "-p", "x", "--chat-template", "morse")
+        self.refused(2, ["chatml", "morse"], *self.command, "-p", "x", "--chat-template", "morse")
 
     def test_context_beyond_all_memory(self):
         self.refused(2, ["n_ctx", "2147483647"], *self.command, "-p", "x", "-c", "2147483647")

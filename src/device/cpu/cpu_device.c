@@ -219,6 +219,7 @@ kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads
     }
     c->flags = flags;
     c->device = (kv_device){.impl = c,
+                            .memory_bytes = kv_memory_of_machine(),
                             .alloc = cpu_alloc,
                             .release = cpu_release,
                             .weight_layout = cpu_weight_layout,
