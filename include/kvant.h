@@ -28,7 +28,8 @@ template <class T> inline T kvant_zero_of_size() {
 }
 #define KVANT_ZERO_OF_SIZE(type) kvant_zero_of_size<type>()
 #else
-#define KVANT_ZERO_OF_SIZE(type) {.size = sizeof(type)}
+#define KVANT_ZERO_OF_SIZE(type) \
+    { .size = sizeof(type) }
 #endif
 
 #ifdef __cplusplus
@@ -49,16 +50,16 @@ extern "C" {
 
 /* ---- status ------------------------------------------------------------------------------------------ */
 
-#define KVANT_STATUS_LIST(X)                                                                                 \
-    X(OK, "ok")                                                                                              \
-    X(FAILED, "failed")                                                                                      \
-    X(INVALID, "invalid argument")                                                                           \
-    X(FORMAT, "malformed data")                                                                              \
-    X(UNSUPPORTED, "not supported")                                                                          \
-    X(NOT_FOUND, "not found")                                                                                \
-    X(IO, "input/output error")                                                                              \
-    X(NO_MEMORY, "out of memory")                                                                            \
-    X(CONTEXT_FULL, "context is full")                                                                       \
+#define KVANT_STATUS_LIST(X)           \
+    X(OK, "ok")                        \
+    X(FAILED, "failed")                \
+    X(INVALID, "invalid argument")     \
+    X(FORMAT, "malformed data")        \
+    X(UNSUPPORTED, "not supported")    \
+    X(NOT_FOUND, "not found")          \
+    X(IO, "input/output error")        \
+    X(NO_MEMORY, "out of memory")      \
+    X(CONTEXT_FULL, "context is full") \
     X(CANCELLED, "cancelled")
 
 typedef enum kvant_status {
@@ -70,10 +71,16 @@ typedef enum kvant_status {
 KVANT_API const char *kvant_version(void);
 /* "ok", "out of memory", ...; never NULL. */
 KVANT_API const char *kvant_status_text(kvant_status status);
-/* What went wrong in the last failed call on this thread: one line, no newline. Valid until the next failure. */
+/* What went wrong in the last failed call on this thread: one line, no newline. Valid until the next failure.
+ */
 KVANT_API const char *kvant_last_error(void);
 
-typedef enum kvant_log_level { KVANT_LOG_ERROR, KVANT_LOG_WARN, KVANT_LOG_INFO, KVANT_LOG_DEBUG } kvant_log_level;
+typedef enum kvant_log_level {
+    KVANT_LOG_ERROR,
+    KVANT_LOG_WARN,
+    KVANT_LOG_INFO,
+    KVANT_LOG_DEBUG
+} kvant_log_level;
 /* `message` is one line without a newline. May be called from any thread that calls into the library. */
 typedef void (*kvant_log_fn)(void *user, kvant_log_level level, const char *message);
 /* Process-wide; NULL (the start) drops messages. Call it before the first model is opened. */
@@ -89,13 +96,15 @@ typedef bool (*kvant_progress_fn)(void *user, double fraction);
 
 typedef struct kvant_model_options {
     size_t size;
-    int32_t n_threads;     /* worker threads of the CPU device; 0 = one per usable core */
-    const char *cpu_mask;  /* highest instruction set to use: "scalar", "avx2", "avx512", "neon"; NULL = all there is */
-    bool vocab_only;       /* tokenizer and metadata only: no weights, no sessions */
+    int32_t n_threads;    /* worker threads of the CPU device; 0 = one per usable core */
+    const char *cpu_mask; /* highest instruction set to use: "scalar", "avx2", "avx512", "neon"; NULL = all
+                             there is */
+    bool vocab_only;      /* tokenizer and metadata only: no weights, no sessions */
     kvant_progress_fn progress;
     void *user;
 } kvant_model_options;
-#define KVANT_MODEL_OPTIONS_INIT {sizeof(kvant_model_options), 0, NULL, false, NULL, NULL}
+#define KVANT_MODEL_OPTIONS_INIT \
+    { sizeof(kvant_model_options), 0, NULL, false, NULL, NULL }
 
 /* Opens a GGUF file (the first of a split set). `options` may be NULL. The whole file is validated first. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_model_open(kvant_model **out, const char *path,
@@ -126,17 +135,17 @@ typedef enum kvant_tokenize_flags {
 /* Writes at most `capacity` tokens and sets *n_tokens to the number the text has; more than `capacity` is
  * KVANT_INVALID and nothing is lost: call again with room (3 * n_bytes + 3 is always enough). Any bytes are
  * legal. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_tokenize(const kvant_model *model, const char *text, size_t n_bytes,
-                                                     int flags, kvant_token *tokens, size_t capacity,
-                                                     size_t *n_tokens);
-/* The bytes of one token; not NUL-terminated text, may be part of a UTF-8 character. `special`: control tokens
- * give their name instead of nothing. *bytes is borrowed from the model. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_token_bytes(const kvant_model *model, kvant_token token, bool special,
-                                                        const char **bytes, size_t *n_bytes);
+KVANT_API KVANT_MUST_USE kvant_status kvant_tokenize(const kvant_model *model, const char *text,
+                                                     size_t n_bytes, int flags, kvant_token *tokens,
+                                                     size_t capacity, size_t *n_tokens);
+/* The bytes of one token; not NUL-terminated text, may be part of a UTF-8 character. `special`: control
+ * tokens give their name instead of nothing. *bytes is borrowed from the model. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_token_bytes(const kvant_model *model, kvant_token token,
+                                                        bool special, const char **bytes, size_t *n_bytes);
 /* The text of a run of tokens, as kvant_tokenize: *n_bytes is the length needed, no NUL is added. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_detokenize(const kvant_model *model, const kvant_token *tokens,
-                                                       size_t n_tokens, bool special, char *text, size_t capacity,
-                                                       size_t *n_bytes);
+                                                       size_t n_tokens, bool special, char *text,
+                                                       size_t capacity, size_t *n_bytes);
 /* -1 where the model has none. */
 KVANT_API kvant_token kvant_token_bos(const kvant_model *model);
 KVANT_API kvant_token kvant_token_eos(const kvant_model *model);
@@ -151,20 +160,20 @@ typedef enum kvant_act { KVANT_ACT_FAST, KVANT_ACT_F32 } kvant_act;
 
 typedef struct kvant_session_options {
     size_t size;
-    int32_t n_ctx;           /* tokens the cache holds, all sequences together; 0 = min(model's, 8192) */
-    int32_t n_batch;         /* tokens evaluated at once at most; 0 = 512 */
-    int32_t n_sequences;     /* ids 0 .. n_sequences-1 may be used; 0 = 1 */
-    const char *type_k;      /* "f32" "f16" "q8_0"; NULL = "f16" */
+    int32_t n_ctx;       /* tokens the cache holds, all sequences together; 0 = min(model's, 8192) */
+    int32_t n_batch;     /* tokens evaluated at once at most; 0 = 512 */
+    int32_t n_sequences; /* ids 0 .. n_sequences-1 may be used; 0 = 1 */
+    const char *type_k;  /* "f32" "f16" "q8_0"; NULL = "f16" */
     const char *type_v;
-    kvant_act act;           /* FAST: activations quantized to 8 bits; F32: everything in f32 */
+    kvant_act act; /* FAST: activations quantized to 8 bits; F32: everything in f32 */
 } kvant_session_options;
 #define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
 
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
                                                            const kvant_session_options *options);
 KVANT_API void kvant_session_close(kvant_session *session);
-/* Makes the running evaluation or generation of this session stop soon with KVANT_CANCELLED. The flag stays set
- * until the next kvant_session_resume(). Async-signal-safe. */
+/* Makes the running evaluation or generation of this session stop soon with KVANT_CANCELLED. The flag stays
+ * set until the next kvant_session_resume(). Async-signal-safe. */
 KVANT_API void kvant_session_cancel(kvant_session *session);
 KVANT_API void kvant_session_resume(kvant_session *session);
 
@@ -178,9 +187,9 @@ typedef struct kvant_chunk {
     kvant_logits_mode logits;
 } kvant_chunk;
 
-/* Appends the chunks to their sequences (each sequence at most once a call) and computes the logits asked for.
- * More than n_batch tokens are split inside. Fails with KVANT_CONTEXT_FULL before anything has changed; after
- * KVANT_CANCELLED or any other failure the sequences are as before the call too. */
+/* Appends the chunks to their sequences (each sequence at most once a call) and computes the logits asked
+ * for. More than n_batch tokens are split inside. Fails with KVANT_CONTEXT_FULL before anything has changed;
+ * after KVANT_CANCELLED or any other failure the sequences are as before the call too. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_eval(kvant_session *session, const kvant_chunk *chunks,
                                                  int32_t n_chunks);
 /* Row i of the logits of the last kvant_eval, in the order of its chunks: n_vocab floats, borrowed until the
@@ -190,16 +199,19 @@ KVANT_API int32_t kvant_n_logits(const kvant_session *session);
 
 /* ---- cache ------------------------------------------------------------------------------------------- */
 
-/* Positions of the sequence's last token + 1; 0 when empty. Ranges below are [p0, p1), p1 < 0 means the end. */
+/* Positions of the sequence's last token + 1; 0 when empty. Ranges below are [p0, p1), p1 < 0 means the end.
+ */
 KVANT_API int64_t kvant_seq_end(const kvant_session *session, int32_t seq);
 /* Tokens in the cache of this sequence (less than kvant_seq_end after a removal without a shift). */
 KVANT_API int64_t kvant_seq_tokens(const kvant_session *session, int32_t seq);
-KVANT_API KVANT_MUST_USE kvant_status kvant_seq_remove(kvant_session *session, int32_t seq, int64_t p0, int64_t p1);
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_remove(kvant_session *session, int32_t seq, int64_t p0,
+                                                       int64_t p1);
 /* Adds `delta` to the positions in the range: the keys are not touched, later queries turn instead. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_seq_shift(kvant_session *session, int32_t seq, int64_t p0, int64_t p1,
-                                                      int64_t delta);
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_shift(kvant_session *session, int32_t seq, int64_t p0,
+                                                      int64_t p1, int64_t delta);
 /* Removes [p0, p1) and moves what follows down by p1 - p0, or leaves all as it was. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_seq_drop(kvant_session *session, int32_t seq, int64_t p0, int64_t p1);
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_drop(kvant_session *session, int32_t seq, int64_t p0,
+                                                     int64_t p1);
 /* Makes `to` a copy of `from`; pages are shared, nothing is copied until one of them writes. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_copy(kvant_session *session, int32_t to, int32_t from);
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_clear(kvant_session *session, int32_t seq);
@@ -226,13 +238,15 @@ typedef struct kvant_sampler_options {
     const kvant_logit_bias *bias; /* copied */
     int32_t n_bias;
 } kvant_sampler_options;
-#define KVANT_SAMPLER_OPTIONS_INIT {sizeof(kvant_sampler_options), 0.8f, 40, 0.95f, 0.05f, 1.0f, 0.0f, 0.0f, 64, 0, NULL, 0}
+#define KVANT_SAMPLER_OPTIONS_INIT \
+    { sizeof(kvant_sampler_options), 0.8f, 40, 0.95f, 0.05f, 1.0f, 0.0f, 0.0f, 64, 0, NULL, 0 }
 
 KVANT_API KVANT_MUST_USE kvant_status kvant_sampler_create(kvant_sampler **out, const kvant_model *model,
                                                            const kvant_sampler_options *options);
 KVANT_API void kvant_sampler_close(kvant_sampler *sampler);
 /* Draws a token from n_vocab logits. NaN logits are KVANT_FAILED. Does not record it: see accept. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_sample(kvant_token *out, kvant_sampler *sampler, const float *logits);
+KVANT_API KVANT_MUST_USE kvant_status kvant_sample(kvant_token *out, kvant_sampler *sampler,
+                                                   const float *logits);
 /* Adds a token (of the prompt or drawn) to what the penalties look back on. */
 KVANT_API void kvant_sampler_accept(kvant_sampler *sampler, kvant_token token);
 /* Forgets the history and restarts the random numbers. */
@@ -263,7 +277,7 @@ typedef struct kvant_generate_options {
                            more than n_ctx where KVANT_CONTEXT_SHIFT would never let it be full */
     bool ignore_end;    /* go on after end tokens */
     kvant_context_policy context;
-    int32_t n_keep;     /* tokens at the start that a shift keeps; -1 = the whole prompt */
+    int32_t n_keep;          /* tokens at the start that a shift keeps; -1 = the whole prompt */
     const char *const *stop; /* stop strings, not part of the text given out */
     int32_t n_stop;
     kvant_text_fn text;
@@ -274,17 +288,19 @@ typedef struct kvant_generate_options {
 typedef struct kvant_generate_result {
     size_t size;
     kvant_finish finish;
-    int32_t n_prompt, n_cached, n_generated, n_shifts; /* n_cached: prompt tokens that were in the cache already */
+    int32_t n_prompt, n_cached, n_generated,
+        n_shifts; /* n_cached: prompt tokens that were in the cache already */
     double prefill_seconds, decode_seconds;
 } kvant_generate_result;
 #define KVANT_GENERATE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_generate_result)
 
-/* Appends the prompt to the sequence and generates. A prompt that does not fit in the context is an error that
- * names both lengths, whatever the policy. Afterwards the sequence holds the prompt and what was generated but
- * for the last token, which nothing has read yet. `result` is filled also when the call fails half-way. */
-KVANT_API KVANT_MUST_USE kvant_status kvant_generate(kvant_session *session, int32_t seq, kvant_sampler *sampler,
-                                                     const kvant_token *prompt, size_t n_prompt,
-                                                     const kvant_generate_options *options,
+/* Appends the prompt to the sequence and generates. A prompt that does not fit in the context is an error
+ * that names both lengths, whatever the policy. Afterwards the sequence holds the prompt and what was
+ * generated but for the last token, which nothing has read yet. `result` is filled also when the call fails
+ * half-way. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_generate(kvant_session *session, int32_t seq,
+                                                     kvant_sampler *sampler, const kvant_token *prompt,
+                                                     size_t n_prompt, const kvant_generate_options *options,
                                                      kvant_generate_result *result);
 
 /* ---- chat -------------------------------------------------------------------------------------------- */
@@ -293,7 +309,8 @@ typedef struct kvant_chat kvant_chat;
 
 typedef struct kvant_chat_options {
     size_t size;
-    const char *template_name; /* "chatml" "llama2" "llama3" "gemma" "mistral" "phi3"; NULL = picked by the file */
+    const char
+        *template_name; /* "chatml" "llama2" "llama3" "gemma" "mistral" "phi3"; NULL = picked by the file */
     kvant_context_policy context; /* SHIFT drops whole messages, the oldest first, never the system message */
 } kvant_chat_options;
 #define KVANT_CHAT_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_chat_options)
@@ -304,8 +321,8 @@ KVANT_API KVANT_MUST_USE kvant_status kvant_chat_create(kvant_chat **out, kvant_
 KVANT_API void kvant_chat_close(kvant_chat *chat);
 /* Appends a message. role: "system", "user" or "assistant". The text is never parsed for control tokens. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_add(kvant_chat *chat, const char *role, const char *text);
-/* Generates the next assistant message and appends it (what there is of it, also after a cancel). Only what the
- * cache does not hold yet is evaluated. */
+/* Generates the next assistant message and appends it (what there is of it, also after a cancel). Only what
+ * the cache does not hold yet is evaluated. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_reply(kvant_chat *chat, kvant_sampler *sampler,
                                                        const kvant_generate_options *options,
                                                        kvant_generate_result *result);

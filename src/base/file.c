@@ -87,9 +87,7 @@ kv_status kv_file_write(kv_file_writer *w, const void *data, size_t n) {
     return KVANT_OK;
 }
 
-int64_t kv_file_offset(const kv_file_writer *w) {
-    return w->offset;
-}
+int64_t kv_file_offset(const kv_file_writer *w) { return w->offset; }
 
 kv_status kv_file_writer_commit(kv_file_writer *w) {
     if (fflush(w->file) || fsync(fileno(w->file))) return io_failure("write failed", w->part);

@@ -12,8 +12,8 @@ typedef struct kv_file_map {
 kv_status kv_file_map_open(kv_file_map *out, const char *path);
 void kv_file_map_close(kv_file_map *map);
 
-/* Writes to "path.part"; commit syncs it and gives it its name, close without commit removes it. Replaces regular files
- * only: a folder or a device of that name is KVANT_INVALID. */
+/* Writes to "path.part"; commit syncs it and gives it its name, close without commit removes it. Replaces
+ * regular files only: a folder or a device of that name is KVANT_INVALID. */
 typedef struct kv_file_writer kv_file_writer;
 kv_status kv_file_writer_open(kv_file_writer **out, const char *path);
 kv_status kv_file_write(kv_file_writer *w, const void *data, size_t n);

@@ -37,9 +37,7 @@ static inline uint16_t kv_f16_from_f32(float x) {
     return (uint16_t)(sign | ((rest + 0xfffu + (rest >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-static inline float kv_bf16_to_f32(uint16_t h) {
-    return kv_f32_from_bits((uint32_t)h << 16);
-}
+static inline float kv_bf16_to_f32(uint16_t h) { return kv_f32_from_bits((uint32_t)h << 16); }
 
 static inline uint16_t kv_bf16_from_f32(float x) {
     uint32_t bits = kv_f32_bits(x);

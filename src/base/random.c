@@ -3,9 +3,7 @@
 
 #include <math.h>
 
-static uint64_t rotate_left(uint64_t x, int k) {
-    return x << k | x >> (64 - k);
-}
+static uint64_t rotate_left(uint64_t x, int k) { return x << k | x >> (64 - k); }
 
 void kv_random_init(kv_random *r, uint64_t seed) {
     for (int i = 0; i < 4; i++) {
@@ -27,9 +25,7 @@ uint64_t kv_random_u64(kv_random *r) {
     return result;
 }
 
-double kv_random_unit(kv_random *r) {
-    return (double)(kv_random_u64(r) >> 11) * 0x1p-53;
-}
+double kv_random_unit(kv_random *r) { return (double)(kv_random_u64(r) >> 11) * 0x1p-53; }
 
 float kv_random_normal(kv_random *r) {
     double u = 1.0 - kv_random_unit(r), v = kv_random_unit(r);

@@ -19,7 +19,8 @@ static size_t character_bytes(const unsigned char *s) {
     return overlong || outside ? 0 : n;
 }
 
-/* Names come from files: a message stays one line of valid text whatever they hold (also where it was cut). */
+/* Names come from files: a message stays one line of valid text whatever they hold (also where it was cut).
+ */
 static void clean(char *message) {
     for (unsigned char *s = (unsigned char *)message; *s;) {
         size_t n = *s < 0x20 || *s == 0x7f ? 0 : character_bytes(s);
@@ -55,9 +56,7 @@ kv_status kv_fail_in(kv_status status, const char *format, ...) {
     return status;
 }
 
-const char *kv_last_error(void) {
-    return last_error;
-}
+const char *kv_last_error(void) { return last_error; }
 
 const char *kv_status_text(kv_status status) {
     static const char *const texts[] = {

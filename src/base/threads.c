@@ -137,6 +137,4 @@ void kv_pool_destroy(kv_pool *pool) {
     kv_free(pool);
 }
 
-int32_t kv_pool_size(const kv_pool *pool) {
-    return pool->n_threads;
-}
+int32_t kv_pool_size(const kv_pool *pool) { return pool->n_threads; }

@@ -11,13 +11,9 @@ static const kv_layout *const registry[] = {
 #undef KV_LAYOUT
 };
 
-int32_t kv_layout_count(void) {
-    return (int32_t)(sizeof registry / sizeof *registry);
-}
+int32_t kv_layout_count(void) { return (int32_t)(sizeof registry / sizeof *registry); }
 
-const kv_layout *kv_layout_at(int32_t i) {
-    return registry[i];
-}
+const kv_layout *kv_layout_at(int32_t i) { return registry[i]; }
 
 const kv_layout *kv_layout_by_name(const char *name) {
     for (int32_t i = 0; i < kv_layout_count(); i++)
@@ -69,18 +65,10 @@ static inline void copy_turns(uint8_t *tile, uint8_t *plain, int32_t turn, int32
 
 static void copy_plane(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step, bool to_tile) {
     switch (turn) { /* let the compiler see the common sizes */
-    case 1:
-        copy_turns(tile, plain, 1, n, step, to_tile);
-        break;
-    case 2:
-        copy_turns(tile, plain, 2, n, step, to_tile);
-        break;
-    case 4:
-        copy_turns(tile, plain, 4, n, step, to_tile);
-        break;
-    default:
-        copy_turns(tile, plain, turn, n, step, to_tile);
-        break;
+    case 1: copy_turns(tile, plain, 1, n, step, to_tile); break;
+    case 2: copy_turns(tile, plain, 2, n, step, to_tile); break;
+    case 4: copy_turns(tile, plain, 4, n, step, to_tile); break;
+    default: copy_turns(tile, plain, turn, n, step, to_tile); break;
     }
 }
 

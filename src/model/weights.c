@@ -81,8 +81,7 @@ static kv_status place_matrix(loader *l, kv_tensor **out, const kv_gguf_tensor *
     l->w->bytes_per_token += (int64_t)kv_tensor_bytes(t);
     if (layout == &kv_layout_rows) {
         t->buffer = &l->w->mapped;
-        t->offset =
-            offset_in_file(l, from) + (size_t)first * kv_dtype_bytes(from->dtype, t->cols);
+        t->offset = offset_in_file(l, from) + (size_t)first * kv_dtype_bytes(from->dtype, t->cols);
         return KVANT_OK;
     }
     t->buffer = &l->w->packed;

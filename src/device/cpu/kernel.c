@@ -32,13 +32,9 @@ static const kv_kernel kernels[] = {
 #include "device/cpu/kernels.inc"
 };
 
-int32_t kv_kernel_count(void) {
-    return (int32_t)(sizeof kernels / sizeof *kernels);
-}
+int32_t kv_kernel_count(void) { return (int32_t)(sizeof kernels / sizeof *kernels); }
 
-const kv_kernel *kv_kernel_at(int32_t i) {
-    return &kernels[i];
-}
+const kv_kernel *kv_kernel_at(int32_t i) { return &kernels[i]; }
 
 const char *kv_role_name(kv_role role) {
     static const char *const names[KV_N_ROLES] = {"matmul",     "panel",   "encode", "decode",   "score",
