@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/threads.h"
 
+#include "base/cpu.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ struct kv_pool {
     _Alignas(64) atomic_int_least64_t next;
     pthread_mutex_t turn; /* one run at a time */
     int32_t n_threads, n_started;
+    int spins; /* 0 where the threads outnumber the cores: the one waited for needs this one's */
     pthread_t *threads;
     kv_pool_fn fn; /* of the current run; NULL tells the workers to end */
     void *arg;
@@ -45,8 +47,8 @@ static void relax(void) {
 #endif
 }
 
-static void event_wait(event *e, unsigned seen, bool spin) {
-    for (int i = 0; spin && i < SPINS; i++) {
+static void event_wait(event *e, unsigned seen, int spins) {
+    for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(&e->count, memory_order_acquire) != seen) return;
         relax();
     }
@@ -64,7 +66,7 @@ static void event_signal(event *e) {
 void kv_pool_barrier(kv_pool *pool) {
     unsigned seen = atomic_load_explicit(&pool->barrier.count, memory_order_relaxed);
     if (atomic_fetch_add(&pool->arrived, 1) + 1 < pool->n_threads) {
-        event_wait(&pool->barrier, seen, true);
+        event_wait(&pool->barrier, seen, pool->spins);
         return;
     }
     atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
@@ -80,7 +82,7 @@ static void *work(void *arg) {
     worker w = *(worker *)arg;
     kv_free(arg);
     for (unsigned seen = 0;; seen++) {
-        event_wait(&w.pool->start, seen, true);
+        event_wait(&w.pool->start, seen, w.pool->spins);
         if (!w.pool->fn) return NULL;
         w.pool->fn(w.pool->arg, w.thread);
         kv_pool_barrier(w.pool);
@@ -116,6 +118,7 @@ kv_status kv_pool_create(kv_pool **out, int32_t n_threads) {
     pthread_mutex_init(&pool->turn, NULL);
     pool->n_threads = n_threads;
     pool->n_started = 1;
+    pool->spins = n_threads <= kv_cpu_count() ? SPINS : 0;
     pool->threads = kv_alloc((size_t)n_threads, sizeof *pool->threads);
     kv_status status = pool->threads ? KVANT_OK : KVANT_NO_MEMORY;
     for (; !status && pool->n_started < n_threads; pool->n_started += !status)
