@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 4000, MAX_THREADS = 1024 };
+enum { SPINS = 500, MAX_THREADS = 1024 };
 
 typedef struct event {
     _Alignas(64) atomic_uint count; /* changes when it happens */
