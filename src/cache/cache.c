@@ -118,8 +118,6 @@ void kv_cache_destroy(kv_cache *c) {
 
 kv_store *kv_cache_store(kv_cache *c, int32_t layer) { return &c->stores[layer]; }
 
-int32_t kv_cache_n_cells(const kv_cache *c) { return c->cells.n_cells; }
-
 int32_t kv_cache_free_cells(const kv_cache *c) { return c->cells.n_free; }
 
 int64_t kv_cache_bytes_per_cell(const kv_cache *c) {

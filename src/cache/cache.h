@@ -42,7 +42,6 @@ void kv_cache_destroy(kv_cache *c);
 
 /* Borrowed; its address does not change. */
 kv_store *kv_cache_store(kv_cache *c, int32_t layer);
-int32_t kv_cache_n_cells(const kv_cache *c);
 int32_t kv_cache_free_cells(const kv_cache *c);
 int64_t kv_cache_bytes_per_cell(const kv_cache *c);
 

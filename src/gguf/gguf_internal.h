@@ -38,9 +38,6 @@ typedef struct kv_gguf_shown {
 } kv_gguf_shown;
 kv_gguf_shown kv_gguf_show(const char *name, size_t size);
 
-const char *kv_gguf_type_name(kv_gguf_type type); /* "u32", "string", ... */
-size_t kv_gguf_type_bytes(kv_gguf_type type);     /* 0 for strings and arrays */
-
 /* Reads the header, keys and tensor descriptions of a file into *file and appends its tensors to g. */
 kv_status kv_gguf_parse(kv_gguf *g, kv_gguf_file *file);
 const kv_gguf_value *kv_gguf_file_find(const kv_gguf_file *file, const char *key);

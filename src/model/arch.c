@@ -11,16 +11,13 @@ static const kv_arch *const registry[] = {
 #include "model/archs.inc"
 #undef KV_ARCH
 };
-
-int32_t kv_arch_count(void) { return (int32_t)(sizeof registry / sizeof *registry); }
-
-const kv_arch *kv_arch_at(int32_t i) { return registry[i]; }
+enum { N_ARCHS = sizeof registry / sizeof *registry };
 
 kv_status kv_arch_find(const kv_arch **out, const kv_gguf *g) {
     kv_gguf_string name;
     KV_TRY(kv_gguf_get_string(g, "general.architecture", KV_GGUF_REQUIRED, &name));
     char known[256] = "";
-    for (int32_t i = 0; i < kv_arch_count(); i++) {
+    for (int32_t i = 0; i < N_ARCHS; i++) {
         if (name.size == strlen(registry[i]->name) && memcmp(name.at, registry[i]->name, name.size) == 0) {
             *out = registry[i];
             return KVANT_OK;

@@ -24,8 +24,6 @@ typedef struct kv_arch {
 #include "model/archs.inc"
 #undef KV_ARCH
 
-int32_t kv_arch_count(void);
-const kv_arch *kv_arch_at(int32_t i);
 /* By general.architecture; an unknown one is KVANT_UNSUPPORTED and lists those there are. */
 kv_status kv_arch_find(const kv_arch **out, const kv_gguf *g);
 
