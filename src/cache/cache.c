@@ -25,11 +25,16 @@ struct kv_cache {
 
 /* ---- creation ---- */
 
-static kv_status check_head(int32_t layer, const char *what, int32_t dim, const kv_dtype *d) {
-    if (dim >= 1 && dim % d->block_elems == 0) return KVANT_OK;
-    return kv_fail(KVANT_INVALID,
-                   "layer %d: %s head of %d numbers is not whole blocks of %s (%d): f32 and f16 fit any",
-                   layer, what, dim, d->name, d->block_elems);
+static kv_head_code k_code(const kv_cache_layer *l) {
+    return kv_head_code_of(l->k_dtype, l->k_dim, l->k_rotated);
+}
+static kv_head_code v_code(const kv_cache_layer *l) {
+    return kv_head_code_of(l->v_dtype, l->v_dim, l->v_rotated);
+}
+
+size_t kv_cache_layer_bytes(const kv_cache_layer *l) {
+    return kv_dtype_bytes(l->k_dtype, (int64_t)l->n_kv_heads * k_code(l).width) +
+           kv_dtype_bytes(l->v_dtype, (int64_t)l->n_kv_heads * v_code(l).width);
 }
 
 static kv_status create_tensor(kv_tensor *t, const kv_cache *c, kv_device *device, const kv_dtype *d,
@@ -44,11 +49,12 @@ static kv_status create_tensor(kv_tensor *t, const kv_cache *c, kv_device *devic
 static kv_status create_store(kv_cache *c, int32_t i) {
     const kv_cache_layer *l = &c->layers[i];
     kv_store *s = &c->stores[i];
-    KV_TRY(check_head(i, "K", l->k_dim, l->k_dtype));
-    KV_TRY(check_head(i, "V", l->v_dim, l->v_dtype));
-    *s = (kv_store){.n_kv_heads = l->n_kv_heads, .k_dim = l->k_dim, .v_dim = l->v_dim};
-    KV_TRY(create_tensor(&s->k, c, l->device, l->k_dtype, l->k_layout, (int64_t)l->n_kv_heads * l->k_dim));
-    return create_tensor(&s->v, c, l->device, l->v_dtype, l->v_layout, (int64_t)l->n_kv_heads * l->v_dim);
+    *s = (kv_store){
+        .n_kv_heads = l->n_kv_heads, .k_head = k_code(l), .v_head = v_code(l), .centre = l->centre};
+    int64_t k_cols = (int64_t)l->n_kv_heads * s->k_head.width,
+            v_cols = (int64_t)l->n_kv_heads * s->v_head.width;
+    KV_TRY(create_tensor(&s->k, c, l->device, l->k_dtype, l->k_layout, k_cols));
+    return create_tensor(&s->v, c, l->device, l->v_dtype, l->v_layout, v_cols);
 }
 
 static kv_status create_tables(kv_cache *c, const kv_cache_spec *spec) {
@@ -122,10 +128,7 @@ int32_t kv_cache_free_cells(const kv_cache *c) { return c->cells.n_free; }
 
 int64_t kv_cache_bytes_per_cell(const kv_cache *c) {
     size_t bytes = 0;
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        const kv_store *s = &c->stores[i];
-        bytes += kv_dtype_bytes(s->k.dtype, s->k.cols) + kv_dtype_bytes(s->v.dtype, s->v.cols);
-    }
+    for (int32_t i = 0; i < c->n_layers; i++) bytes += kv_cache_layer_bytes(&c->layers[i]);
     return (int64_t)bytes;
 }
 
@@ -314,6 +317,7 @@ static void view_sequence(kv_cache *c, const kv_spans *s, kv_seq_view *view) {
         c->runs.at[c->runs.count++] = (kv_run){.first_cell = span->first_cell,
                                                .n_cells = span->n_cells,
                                                .pos = kv_span_pos(span),
+                                               .stored = span->stored,
                                                .turn = turn_row(c, frame - span->turn)};
     }
 }

@@ -22,7 +22,12 @@ typedef struct kv_cache_layer {
     const kv_dtype *k_dtype, *v_dtype;
     const kv_layout *k_layout, *v_layout;
     int32_t n_kv_heads, k_dim, v_dim;
+    bool k_rotated, v_rotated; /* by the Hadamard transform before they are coded */
+    const kv_centre *centre;   /* borrowed; NULL: none */
 } kv_cache_layer;
+
+/* Bytes that a cell takes in a layer. */
+size_t kv_cache_layer_bytes(const kv_cache_layer *l);
 
 typedef struct kv_cache_spec {
     const kv_cache_layer *layers; /* copied */
@@ -35,8 +40,7 @@ typedef struct kv_cache_spec {
 
 typedef struct kv_cache kv_cache;
 
-/* A head must be whole blocks of its dtype: KVANT_INVALID names the layer, the size and the dtypes that fit.
- * Memory is reserved here and committed as cells are written. */
+/* Memory is reserved here and committed as cells are written. */
 kv_status kv_cache_create(kv_cache **out, const kv_cache_spec *spec);
 void kv_cache_destroy(kv_cache *c);
 

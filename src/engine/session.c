@@ -60,11 +60,7 @@ static kv_status set_sizes(kvant_session *s, const kvant_session_options *o) {
  */
 static kv_status check_memory(const kvant_session *s, const kv_cache_layer *layers, int32_t n_layers) {
     size_t per_cell = 0, memory = s->model->device->memory_bytes, total;
-    for (int32_t i = 0; i < n_layers; i++) {
-        const kv_cache_layer *l = &layers[i];
-        per_cell += kv_dtype_bytes(l->k_dtype, (int64_t)l->n_kv_heads * l->k_dim);
-        per_cell += kv_dtype_bytes(l->v_dtype, (int64_t)l->n_kv_heads * l->v_dim);
-    }
+    for (int32_t i = 0; i < n_layers; i++) per_cell += kv_cache_layer_bytes(&layers[i]);
     if (!kv_mul_size(&total, per_cell, (size_t)s->n_ctx)) total = SIZE_MAX;
     if (!memory || total <= memory) return KVANT_OK;
     return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, s->model->device->name, memory);

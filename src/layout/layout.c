@@ -30,15 +30,26 @@ size_t kv_layout_bytes(const kv_layout *l, const kv_dtype *d, int64_t rows, int6
     return tiles * kv_layout_tile_bytes(l, d, cols);
 }
 
-/* Bytes of one turn in a plane: gcd(chunk, plane bytes). */
-static int32_t turn_bytes(const kv_layout *l, int32_t plane_bytes) {
-    int32_t a = l->chunk ? l->chunk : plane_bytes, b = plane_bytes;
+/* How the rows of a tile share a plane. */
+typedef struct turns {
+    size_t bytes; /* of a turn: gcd(chunk, plane bytes), or the whole of a small plane */
+    size_t rows;  /* that take turns */
+} turns;
+
+static turns turns_of(const kv_layout *l, int32_t plane_bytes) {
+    if (plane_bytes <= KV_SMALL_PLANE) return (turns){(size_t)plane_bytes, (size_t)l->tile};
+    int32_t a = l->chunk, b = plane_bytes;
     while (b) {
         int32_t rest = a % b;
         a = b;
         b = rest;
     }
-    return a;
+    return (turns){(size_t)a, (size_t)l->group};
+}
+
+/* Where byte 0 of a row's share of a plane lies, from the start of the tile's plane. */
+static size_t lane_offset(turns t, size_t lane, size_t plane_bytes) {
+    return lane / t.rows * t.rows * plane_bytes + lane % t.rows * t.bytes;
 }
 
 size_t kv_layout_locate(const kv_layout *l, const kv_dtype *d, int64_t cols, int64_t row, int64_t block,
@@ -46,24 +57,24 @@ size_t kv_layout_locate(const kv_layout *l, const kv_dtype *d, int64_t cols, int
     size_t at = (size_t)(row / l->tile) * kv_layout_tile_bytes(l, d, cols);
     at += (size_t)block * (size_t)d->block_bytes * (size_t)l->tile;
     for (int32_t p = 0; p < plane; p++) at += (size_t)d->plane_bytes[p] * (size_t)l->tile;
-    int32_t turn = turn_bytes(l, d->plane_bytes[plane]);
-    at += (size_t)(byte / turn) * (size_t)turn * (size_t)l->tile;
-    return at + (size_t)(row % l->tile) * (size_t)turn + (size_t)(byte % turn);
+    turns t = turns_of(l, d->plane_bytes[plane]);
+    at += lane_offset(t, (size_t)(row % l->tile), (size_t)d->plane_bytes[plane]);
+    return at + (size_t)byte / t.bytes * t.bytes * t.rows + (size_t)byte % t.bytes;
 }
 
 /* Copies `n` turns between a plane of a plain block (packed) and one lane of a tile (`step` bytes apart). */
-static inline void copy_turns(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step,
+static inline void copy_turns(uint8_t *tile, uint8_t *plain, size_t turn, size_t n, size_t step,
                               bool to_tile) {
-    for (int32_t i = 0; i < n; i++) {
-        uint8_t *a = tile + (size_t)i * step, *b = plain + (size_t)i * (size_t)turn;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *a = tile + i * step, *b = plain + i * turn;
         if (to_tile)
-            memcpy(a, b, (size_t)turn);
+            memcpy(a, b, turn);
         else
-            memcpy(b, a, (size_t)turn);
+            memcpy(b, a, turn);
     }
 }
 
-static void copy_plane(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, size_t step, bool to_tile) {
+static void copy_plane(uint8_t *tile, uint8_t *plain, size_t turn, size_t n, size_t step, bool to_tile) {
     switch (turn) { /* let the compiler see the common sizes */
     case 1: copy_turns(tile, plain, 1, n, step, to_tile); break;
     case 2: copy_turns(tile, plain, 2, n, step, to_tile); break;
@@ -72,16 +83,20 @@ static void copy_plane(uint8_t *tile, uint8_t *plain, int32_t turn, int32_t n, s
     }
 }
 
-static void copy_row(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8_t *matrix, uint8_t *plain,
-                     int64_t row, bool to_tile) {
+/* `n` blocks of a row from `first` on. */
+static void copy_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8_t *matrix, uint8_t *plain,
+                        int64_t row, int64_t first, int64_t n, bool to_tile) {
     size_t lane = (size_t)(row % l->tile), tile = (size_t)l->tile;
     uint8_t *block = matrix + (size_t)(row / l->tile) * kv_layout_tile_bytes(l, d, cols);
-    for (int64_t b = 0; b < cols / d->block_elems; b++, block += (size_t)d->block_bytes * tile) {
+    block += (size_t)first * (size_t)d->block_bytes * tile;
+    for (int64_t b = 0; b < n; b++, block += (size_t)d->block_bytes * tile) {
         uint8_t *plane = block;
         for (int32_t p = 0; p < d->n_planes; p++) {
-            int32_t bytes = d->plane_bytes[p], turn = turn_bytes(l, bytes);
-            copy_plane(plane + lane * (size_t)turn, plain, turn, bytes / turn, (size_t)turn * tile, to_tile);
-            plane += (size_t)bytes * tile;
+            size_t bytes = (size_t)d->plane_bytes[p];
+            turns t = turns_of(l, d->plane_bytes[p]);
+            copy_plane(plane + lane_offset(t, lane, bytes), plain, t.bytes, bytes / t.bytes, t.bytes * t.rows,
+                       to_tile);
+            plane += bytes * tile;
             plain += bytes;
         }
     }
@@ -99,7 +114,8 @@ static void copy_rows(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        copy_row(l, d, cols, matrix, plain + (size_t)i * row_bytes, first + i, to_tile);
+        copy_blocks(l, d, cols, matrix, plain + (size_t)i * row_bytes, first + i, 0, cols / d->block_elems,
+                    to_tile);
 }
 
 void kv_layout_pack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *matrix, const void *plain,
@@ -110,4 +126,14 @@ void kv_layout_pack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *m
 void kv_layout_unpack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain, const void *matrix,
                       int64_t first, int64_t n) {
     copy_rows(l, d, cols, (uint8_t *)matrix, plain, first, n, false);
+}
+
+void kv_layout_unpack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain,
+                             const void *matrix, int64_t row, int64_t first_block, int64_t n_blocks) {
+    if (l->tile == 1) {
+        size_t at = (size_t)row * kv_dtype_bytes(d, cols) + (size_t)first_block * (size_t)d->block_bytes;
+        memcpy(plain, (const uint8_t *)matrix + at, (size_t)n_blocks * (size_t)d->block_bytes);
+        return;
+    }
+    copy_blocks(l, d, cols, (uint8_t *)matrix, plain, row, first_block, n_blocks, false);
 }

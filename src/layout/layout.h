@@ -2,22 +2,28 @@
  * data, with one address function for all dtypes. It knows nothing of what the numbers mean: a row may be a
  * row of weights or a cell of a KV cache.
  *
- * A tile of `tile` rows is stored block by block; inside a block, plane by plane; inside a plane, the rows of
- * the tile take turns every `chunk` bytes (or every plane_bytes if that is less: gcd of both, so that any
- * plane fits):
+ * A tile of `tile` rows is stored block by block; inside a block, plane by plane. A small plane (a scale, the
+ * high bits of a block: at most 4 bytes) is stored whole, row after row. In a larger one, `group` rows at a
+ * time take turns of `chunk` bytes (or of the common divisor, where that does not divide the plane):
  *
- *     tile 0: block 0: plane 0: [row 0, bytes 0..c) [row 1, bytes 0..c) ... [row 0, bytes c..2c) ...   plane
- * 1: ... block 1: ...
+ *     tile 0: block 0: small plane:  [row 0][row 1] ... [row tile-1]
+ *                      large plane:  rows 0 .. group-1:       [row 0, bytes 0..c) [row 1, bytes 0..c) ...
+ *                                                             [row 0, bytes c..2c) ...
+ *                                    rows group .. 2 group-1: ...
+ *             block 1: ...
  *
  * tile = 1 is the plain layout `rows`. The last tile is padded; padding holds zero bytes. */
 #pragma once
 
 #include "dtype/dtype.h"
 
+enum { KV_MAX_TILE = 64, KV_SMALL_PLANE = 4 };
+
 typedef struct kv_layout {
     const char *name;
-    int32_t tile;  /* rows that are interleaved */
-    int32_t chunk; /* bytes of one row's turn; 0 = whole planes (only with tile 1) */
+    int32_t tile;  /* rows that lie together, at most KV_MAX_TILE */
+    int32_t group; /* of them take turns; divides tile */
+    int32_t chunk; /* bytes of one row's turn */
 } kv_layout;
 
 #define KV_LAYOUT(name) extern const kv_layout kv_layout_##name;
@@ -43,3 +49,6 @@ void kv_layout_pack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *m
                     int64_t first, int64_t n);
 void kv_layout_unpack(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain, const void *matrix,
                       int64_t first, int64_t n);
+/* Blocks [first_block, first_block + n_blocks) of one row. */
+void kv_layout_unpack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain,
+                             const void *matrix, int64_t row, int64_t first_block, int64_t n_blocks);

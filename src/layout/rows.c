@@ -5,4 +5,4 @@
  */
 #include "layout/layout.h"
 
-const kv_layout kv_layout_rows = {.name = "rows", .tile = 1, .chunk = 0};
+const kv_layout kv_layout_rows = {.name = "rows", .tile = 1, .group = 1, .chunk = 1};

@@ -8,4 +8,4 @@
  */
 #include "layout/layout.h"
 
-const kv_layout kv_layout_tile16x4 = {.name = "tile16x4", .tile = 16, .chunk = 4};
+const kv_layout kv_layout_tile16x4 = {.name = "tile16x4", .tile = 16, .group = 16, .chunk = 4};

@@ -77,7 +77,8 @@ static kv_tensor *attention(const block *b, kv_tensor *x) {
                           .n_heads = b->layer->n_heads,
                           .scale = b->h->attn_scale,
                           .softcap = b->h->attn_softcap,
-                          .window = b->layer->window};
+                          .window = b->layer->window,
+                          .act = b->f->act};
     kv_tensor *mixed = kv_attend(b->g, &p, q, b->rope_table, act_for(b->f, w->attn_out, NULL, NULL));
     return project(b, mixed, w->attn_out, w->attn_out_bias, w->attn_post_norm, x);
 }

@@ -12,6 +12,7 @@ typedef struct kv_attend_params {
     float scale;                /* of the scores */
     float softcap;              /* score = softcap * tanh(score / softcap); 0 = off */
     int32_t window;             /* a query at m sees positions > m - window; 0 = all */
+    const kv_dtype *act;        /* what queries and probabilities may be rounded to; NULL: they stay floats */
 } kv_attend_params;
 
 /* q: tokens x (n_heads * k_dim), not yet rotated; table: as for cache_write. Queries see the cells of their

@@ -1,20 +1,51 @@
-/* store.h: how ops see a KV cache: the K and V of one layer as tensors with a row a cell, and what the cells
- * mean for the tokens of one evaluation. The cache (cache/) owns and fills all of it. */
+/* store.h: how ops see a KV cache: the K and V of one layer as tensors with a row a cell, how a head is coded
+ * in them, and what the cells mean for the tokens of one evaluation. The cache (cache/) owns and fills all of
+ * it.
+ *
+ *     coded key   = encode(pad(H (R(p) (k - mean))))      R: rotary embedding with its magnitude, p: stored
+ * position coded value = encode(pad(H v))                      H: Hadamard transform; mean: of the centre, if
+ * there is one
+ */
 #pragma once
 
 #include "core/tensor.h"
+#include "op/centre.h"
 #include "op/rope.h"
 
-/* K and V of one layer. A row is a cell: n_kv_heads * head_dim numbers. */
+/* How one head's numbers lie in a row. */
+typedef struct kv_head_code {
+    int32_t dim;      /* numbers of a head */
+    int32_t width;    /* of them as stored: whole blocks, zeros behind the last */
+    int32_t rotation; /* the Hadamard transform's block (op/hadamard.h); 1: none */
+} kv_head_code;
+
+/* A head of `dim` numbers in blocks of `d`, with the transform or without. */
+kv_head_code kv_head_code_of(const kv_dtype *d, int32_t dim, bool rotated);
+/* Between n heads of dim numbers and what is coded of them, width numbers each. */
+void kv_heads_store(float *stored, const float *heads, int32_t n, const kv_head_code *code);
+void kv_heads_restore(float *heads, const float *stored, int32_t n, const kv_head_code *code);
+
+/* K and V of one layer. A row is a cell: n_kv_heads * width numbers. */
 typedef struct kv_store {
     kv_tensor k, v;
-    int32_t n_kv_heads, k_dim, v_dim; /* numbers per head */
+    int32_t n_kv_heads;
+    kv_head_code k_head, v_head;
+    const kv_centre *centre; /* NULL: keys are stored as they are */
 } kv_store;
+
+/* For references: a cell's keys (rotated to `stored`, centre added, n_kv_heads * dim) or values. */
+kv_status kv_store_read_key(float *dst, const kv_store *s, int32_t cell, int64_t stored, const kv_rope *rope);
+kv_status kv_store_read_value(float *dst, const kv_store *s, int32_t cell);
+/* The other way: keys before rotation, and the row of a rope table to rotate them by (NULL: none). */
+kv_status kv_store_write_key(const kv_store *s, int32_t cell, const float *src, const kv_rope *rope,
+                             const float *table_row);
+kv_status kv_store_write_value(const kv_store *s, int32_t cell, const float *src);
 
 /* Cells [first_cell, first_cell + n_cells) hold the true positions pos, pos + 1, ... of a sequence. */
 typedef struct kv_run {
     int32_t first_cell, n_cells;
     int64_t pos;
+    int64_t stored; /* the position that the first cell's key was rotated by */
     int32_t
         turn; /* row of the rope table that turns a query into this run's frame; -1: it is there already */
 } kv_run;

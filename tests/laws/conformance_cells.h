@@ -19,9 +19,11 @@ static inline int32_t conf_head_dim(const kv_dtype *d, int32_t wish) {
 static inline kv_store *conf_store(conf_case *c, const kv_dtype *k, const kv_dtype *v, const kv_layout *l,
                                    int32_t n_cells, int32_t n_kv_heads, int32_t dim) {
     kv_store *s = conf_alloc(c, 1, sizeof *s);
-    *s = (kv_store){.n_kv_heads = n_kv_heads, .k_dim = conf_head_dim(k, dim), .v_dim = conf_head_dim(v, dim)};
-    s->k = *conf_tensor(c, k, l, n_cells, (int64_t)n_kv_heads * s->k_dim);
-    s->v = *conf_tensor(c, v, l, n_cells, (int64_t)n_kv_heads * s->v_dim);
+    *s = (kv_store){.n_kv_heads = n_kv_heads,
+                    .k_head = kv_head_code_of(k, conf_head_dim(k, dim), false),
+                    .v_head = kv_head_code_of(v, conf_head_dim(v, dim), false)};
+    s->k = *conf_tensor(c, k, l, n_cells, (int64_t)n_kv_heads * s->k_head.width);
+    s->v = *conf_tensor(c, v, l, n_cells, (int64_t)n_kv_heads * s->v_head.width);
     return s;
 }
 
@@ -56,7 +58,7 @@ static inline void conf_make_cache_write(conf_case *c, int32_t i) {
     int32_t n = (int32_t)(k->block_elems * v->block_elems == 1 ? conf_tokens(c) : conf_between(c, 1, 9));
     int32_t n_cells = n + (int32_t)conf_between(c, 0, 40), dim = conf_head_dims[i % 9];
     kv_store *s = conf_store(c, k, v, l, n_cells, (int32_t)conf_between(c, 1, 3), dim);
-    const kv_rope *rope = conf_rope(c, s->k_dim);
+    const kv_rope *rope = conf_rope(c, s->k_head.dim);
     kv_batch_view batch = {.n_tokens = n, .cells = conf_shuffled(c, n_cells)};
     kv_cache_write_params p = {rope, s, conf_copy(c, &batch, sizeof batch)};
     c->params = conf_copy(c, &p, sizeof p);
@@ -66,7 +68,7 @@ static inline void conf_make_cache_write(conf_case *c, int32_t i) {
     c->written[0] = &s->k;
     c->written[1] = &s->v;
     snprintf(c->text, sizeof c->text, "%d tokens, %d cells, K %s V %s %s, %d heads of %d and %d, n_rot %d", n,
-             n_cells, k->name, v->name, l->name, s->n_kv_heads, s->k_dim, s->v_dim, rope->n_rot);
+             n_cells, k->name, v->name, l->name, s->n_kv_heads, s->k_head.dim, s->v_head.dim, rope->n_rot);
 }
 
 static inline kv_tensor *conf_build_cache_write(const conf_case *c, kv_graph *g) {
@@ -98,7 +100,7 @@ static inline void conf_add_sequence(conf_case *c, conf_batch *b, int32_t n, int
         int32_t size = last ? left : (int32_t)conf_between(c, 1, most);
         int32_t turn = n_turns && conf_chance(c, 0.6) ? n_all + (int32_t)conf_between(c, 0, n_turns - 1) : -1;
         b->n_cells += (int32_t)conf_between(c, 0, 9);
-        b->runs[b->n_runs++] = (kv_run){b->n_cells, size, pos, turn};
+        b->runs[b->n_runs++] = (kv_run){b->n_cells, size, pos, conf_between(c, 0, 1000), turn};
         b->n_cells += size;
         left -= size;
         pos += size + (left > n_tokens ? conf_between(c, 0, 30) : 0);
@@ -142,11 +144,11 @@ static inline double conf_fill_cells(conf_case *c, const kv_tensor *t, const kv_
  * largest: normal numbers, 1.5 times the expected length. */
 static inline void conf_bound_attend(conf_case *c, const kv_attend_params *p, int32_t most_cells,
                                      double most_v) {
-    double magnitude = (double)p->rope->magnitude, length = 2.25 * p->store->k_dim + 8;
+    double magnitude = (double)p->rope->magnitude, length = 2.25 * p->store->k_head.dim + 8;
     double score = (double)p->scale * magnitude * length;
-    double score_off = score * conf_rounding(p->store->k_dim);
+    double score_off = score * conf_rounding(p->store->k_head.dim);
     double bound = most_v * (2 * score_off + conf_rounding(most_cells));
-    int64_t n = c->in[0]->rows * p->n_heads * p->store->v_dim;
+    int64_t n = c->in[0]->rows * p->n_heads * p->store->v_head.dim;
     c->bound = conf_alloc(c, n, sizeof *c->bound);
     for (int64_t i = 0; i < n; i++) c->bound[i] = bound;
 }
@@ -165,27 +167,27 @@ static inline void conf_make_attend(conf_case *c, int32_t i) {
     int32_t n_turns = conf_chance(c, 0.5) ? (int32_t)conf_between(c, 1, 3) : 0;
     const kv_batch_view *batch = conf_batch_view(c, n, n_turns, history, &n_cells);
     kv_store *s = conf_store(c, k, v, l, n_cells, n_kv, dim);
-    const kv_rope *rope = conf_rope(c, s->k_dim);
+    const kv_rope *rope = conf_rope(c, s->k_head.dim);
     kv_attend_params p = {.rope = rope,
                           .store = s,
                           .batch = batch,
                           .n_heads = n_kv * group,
-                          .scale = (float)(1 / sqrt(s->k_dim)),
+                          .scale = (float)(1 / sqrt(s->k_head.dim)),
                           .softcap = conf_chance(c, 0.25) ? 3 : 0,
                           .window = conf_chance(c, 0.4) ? (int32_t)conf_between(c, 1, 40) : 0};
     c->params = conf_copy(c, &p, sizeof p);
-    c->in[0] = conf_normal(c, conf_plain(c), &kv_layout_rows, n, (int64_t)p.n_heads * s->k_dim, 1);
+    c->in[0] = conf_normal(c, conf_plain(c), &kv_layout_rows, n, (int64_t)p.n_heads * s->k_head.dim, 1);
     c->in[1] = conf_table(c, rope, conf_angles(c, n, n_turns));
     conf_fill_cells(c, &s->k, batch);
     double most_v = conf_fill_cells(c, &s->v, batch);
-    c->out = conf_coded(c, (int64_t)p.n_heads * s->v_dim);
+    c->out = conf_coded(c, (int64_t)p.n_heads * s->v_head.dim);
     c->n_compared = n;
     conf_bound_attend(c, &p, n_cells, most_v);
     snprintf(c->text, sizeof c->text,
              "%d tokens, %d sequences, %d cells, K %s V %s %s, %d of %d heads, %d and %d numbers, n_rot %d, "
              "window %d, cap %g, %d turns, to %s",
-             n, batch->n_seqs, n_cells, k->name, v->name, l->name, n_kv, p.n_heads, s->k_dim, s->v_dim,
-             rope->n_rot, p.window, (double)p.softcap, n_turns, c->out->name);
+             n, batch->n_seqs, n_cells, k->name, v->name, l->name, n_kv, p.n_heads, s->k_head.dim,
+             s->v_head.dim, rope->n_rot, p.window, (double)p.softcap, n_turns, c->out->name);
 }
 
 static inline kv_tensor *conf_build_attend(const conf_case *c, kv_graph *g) {

@@ -13,10 +13,10 @@
 #include <cmocka.h>
 
 static const kv_layout made_up[] = {
-    {.name = "tile 8 chunk 8", .tile = 8, .chunk = 8},
-    {.name = "tile 4 chunk 2", .tile = 4, .chunk = 2},
-    {.name = "tile 3 chunk 1", .tile = 3, .chunk = 1},
-    {.name = "tile 32 chunk 64", .tile = 32, .chunk = 64},
+    {.name = "tile 8 chunk 8", .tile = 8, .group = 8, .chunk = 8},
+    {.name = "tile 32 group 8 chunk 2", .tile = 32, .group = 8, .chunk = 2},
+    {.name = "tile 3 chunk 1", .tile = 3, .group = 1, .chunk = 1},
+    {.name = "tile 32 chunk 64", .tile = 32, .group = 32, .chunk = 64},
 };
 enum { N_MADE_UP = sizeof made_up / sizeof *made_up };
 

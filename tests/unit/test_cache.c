@@ -181,8 +181,14 @@ static void test_positions_that_cannot_move(void **state) {
     cache_model m;
     assert_int_equal(model_open(&m, 8), KVANT_OK);
     kv_cache_destroy(m.cache);
-    kv_cache_layer layer = {&m.device, &kv_dtype_f32, &kv_dtype_f32, &kv_layout_rows, &kv_layout_rows, 1, 2,
-                            2};
+    kv_cache_layer layer = {.device = &m.device,
+                            .k_dtype = &kv_dtype_f32,
+                            .v_dtype = &kv_dtype_f32,
+                            .k_layout = &kv_layout_rows,
+                            .v_layout = &kv_layout_rows,
+                            .n_kv_heads = 1,
+                            .k_dim = 2,
+                            .v_dim = 2};
     kv_cache_spec spec = {&layer, 1, 8, MODEL_SEQS + 1, MODEL_BATCH, false};
     assert_int_equal(kv_cache_create(&m.cache, &spec), KVANT_OK);
     append(&m, 0, 6);

@@ -59,7 +59,7 @@ static int32_t token_blocks(const attend_impl *a, const kv_seq_view *seq) {
 
 /* ---- workspaces ---- */
 
-static size_t part_floats(const kv_store *s) { return (size_t)s->v_dim + 2; }
+static size_t part_floats(const kv_store *s) { return (size_t)s->v_head.dim + 2; }
 
 static float *part_at(const kv_node *n, int64_t token, int32_t head, int32_t part) {
     const attend_impl *a = n->impl;
@@ -69,13 +69,14 @@ static float *part_at(const kv_node *n, int64_t token, int32_t head, int32_t par
 }
 
 static size_t rows_bytes(const kv_store *s) {
-    size_t row = 2 * kv_round_up((size_t)s->k_dim, 16) + BLOCK_CELLS + kv_round_up((size_t)s->v_dim, 16);
+    size_t row =
+        2 * kv_round_up((size_t)s->k_head.dim, 16) + BLOCK_CELLS + kv_round_up((size_t)s->v_head.dim, 16);
     return (MAX_QUERY_ROWS * row + 2 * MAX_QUERY_ROWS) * sizeof(float);
 }
 
 static rows rows_at(void *work, const kv_store *s) {
-    size_t k = MAX_QUERY_ROWS * kv_round_up((size_t)s->k_dim, 16),
-           v = MAX_QUERY_ROWS * kv_round_up((size_t)s->v_dim, 16);
+    size_t k = MAX_QUERY_ROWS * kv_round_up((size_t)s->k_head.dim, 16),
+           v = MAX_QUERY_ROWS * kv_round_up((size_t)s->v_head.dim, 16);
     rows r = {.q = work};
     r.turned = r.q + k;
     r.s = r.turned + k;
@@ -89,7 +90,9 @@ static rows rows_at(void *work, const kv_store *s) {
 
 static bool attend_accepts(const kv_node *n, unsigned cpu) {
     const kv_store *s = params_of(n)->store;
-    return n->in[0]->dtype == KV_FLOAT && kv_kernel_pick(KV_ROLE_score, s->k.dtype, NULL, s->k.layout, cpu) &&
+    return n->in[0]->dtype == KV_FLOAT && !s->centre && s->k_head.rotation == 1 && s->v_head.rotation == 1 &&
+           s->k_head.width == s->k_head.dim && s->v_head.width == s->v_head.dim &&
+           kv_kernel_pick(KV_ROLE_score, s->k.dtype, NULL, s->k.layout, cpu) &&
            kv_kernel_pick(KV_ROLE_accumulate, s->v.dtype, NULL, s->v.layout, cpu);
 }
 
@@ -159,7 +162,7 @@ static piece piece_of(const kv_node *n, int64_t item) {
 /* Rotated queries, scaled unless a soft cap has to come after the dot product. */
 static void load_queries(const kv_node *n, const piece *x, const rows *r) {
     const kv_attend_params *p = params_of(n);
-    int32_t dim = p->store->k_dim;
+    int32_t dim = p->store->k_head.dim;
     float scale = p->softcap > 0 ? 1 : p->scale;
     for (int32_t t = 0; t < x->n_tokens; t++) {
         int32_t token = x->first_token + t;
@@ -176,7 +179,7 @@ static void load_queries(const kv_node *n, const piece *x, const rows *r) {
 static const float *turn_queries(const kv_node *n, const rows *r, int32_t n_rows, int32_t turn) {
     const kv_attend_params *p = params_of(n);
     if (turn < 0 || !p->rope->n_rot) return r->q;
-    size_t dim = (size_t)p->store->k_dim;
+    size_t dim = (size_t)p->store->k_head.dim;
     memcpy(r->turned, r->q, (size_t)n_rows * dim * sizeof *r->q);
     for (int32_t i = 0; i < n_rows; i++)
         kv_rope_rotate(r->turned + (size_t)i * dim, p->rope, kv_tensor_row(n->in[1], turn));
@@ -230,8 +233,8 @@ static void attend_block(const kv_node *n, const piece *x, const rows *r, const 
                               .s_step = BLOCK_CELLS,
                               .q = q,
                               .n_q = n_rows,
-                              .head_dim = s->k_dim,
-                              .k = k + kv_dtype_bytes(s->k.dtype, x->kv_head * s->k_dim),
+                              .head_dim = s->k_head.dim,
+                              .k = k + kv_dtype_bytes(s->k.dtype, x->kv_head * s->k_head.dim),
                               .k_bytes = kv_dtype_bytes(s->k.dtype, s->k.cols),
                               .n_cells = n_cells,
                               .dtype = s->k.dtype});
@@ -243,14 +246,14 @@ static void attend_block(const kv_node *n, const piece *x, const rows *r, const 
         int32_t first,
             seen = kv_run_visible(&part, p->batch->pos[x->first_token + i / x->n_heads], p->window, &first);
         mask(row, seen ? first : BLOCK_CELLS, seen);
-        soften(a, r, i, width, s->v_dim);
+        soften(a, r, i, width, s->v_head.dim);
     }
     a->accumulate(&(kv_accumulate_args){.o = r->o,
                                         .p = r->s,
                                         .p_step = BLOCK_CELLS,
                                         .n_q = n_rows,
-                                        .head_dim = s->v_dim,
-                                        .v = v + kv_dtype_bytes(s->v.dtype, x->kv_head * s->v_dim),
+                                        .head_dim = s->v_head.dim,
+                                        .v = v + kv_dtype_bytes(s->v.dtype, x->kv_head * s->v_head.dim),
                                         .v_bytes = kv_dtype_bytes(s->v.dtype, s->v.cols),
                                         .n_cells = n_cells,
                                         .dtype = s->v.dtype});
@@ -291,14 +294,14 @@ static kv_status run_piece(const kv_node *n, int64_t item, void *work) {
     rows r = rows_at(work, s);
     int32_t n_rows = x.n_tokens * x.n_heads;
     load_queries(n, &x, &r);
-    memset(r.o, 0, (size_t)n_rows * (size_t)s->v_dim * sizeof *r.o);
+    memset(r.o, 0, (size_t)n_rows * (size_t)s->v_head.dim * sizeof *r.o);
     for (int32_t i = 0; i < n_rows; i++) r.max[i] = -INFINITY, r.weight[i] = 0;
     attend_part(n, &x, &r);
     for (int32_t i = 0; i < n_rows; i++) {
         float *part = part_at(n, x.first_token + i / x.n_heads, x.first_head + i % x.n_heads, x.part);
-        memcpy(part, r.o + (size_t)i * (size_t)s->v_dim, (size_t)s->v_dim * sizeof *part);
-        part[s->v_dim] = r.max[i];
-        part[s->v_dim + 1] = r.weight[i];
+        memcpy(part, r.o + (size_t)i * (size_t)s->v_head.dim, (size_t)s->v_head.dim * sizeof *part);
+        part[s->v_head.dim] = r.max[i];
+        part[s->v_head.dim + 1] = r.weight[i];
     }
     return KVANT_OK;
 }
@@ -306,7 +309,7 @@ static kv_status run_piece(const kv_node *n, int64_t item, void *work) {
 /* ---- phase 1 ---- */
 
 static void merge_head(const kv_node *n, int64_t token, int32_t head, int32_t n_parts, float *out) {
-    int32_t dim = params_of(n)->store->v_dim;
+    int32_t dim = params_of(n)->store->v_head.dim;
     float max = -INFINITY, weight = 0;
     for (int32_t i = 0; i < n_parts; i++) max = fmaxf(max, part_at(n, token, head, i)[dim]);
     memset(out, 0, (size_t)dim * sizeof *out);
@@ -328,7 +331,7 @@ static kv_status merge_token(const kv_node *n, int64_t token, void *work) {
     while (token >= seq->first_token + seq->n_tokens) seq++;
     float *row = work;
     for (int32_t h = 0; h < p->n_heads; h++)
-        merge_head(n, token, h, parts_of(a, seq), row + (size_t)h * (size_t)p->store->v_dim);
+        merge_head(n, token, h, parts_of(a, seq), row + (size_t)h * (size_t)p->store->v_head.dim);
     a->encode(kv_tensor_row(n->out, token), row, n->out->cols);
     return KVANT_OK;
 }

@@ -1,6 +1,5 @@
-/* cpu_rows.c: drivers of the ops that work row by row: embed, norm, glu, rope_table, cache_write. */
+/* cpu_rows.c: drivers of the ops that work row by row: embed, norm, glu, rope_table. */
 #include "device/cpu/cpu_op.h"
-#include "op/cache_write.h"
 #include "op/embed.h"
 #include "op/glu.h"
 #include "op/norm.h"
@@ -171,61 +170,3 @@ const kv_cpu_op kv_cpu_rope_table = {.op = &kv_op_rope_table,
                                      .prepare = rope_table_prepare,
                                      .n_items = rope_table_items,
                                      .run = rope_table_run};
-
-/* ---- cache_write ---- */
-
-typedef struct cache_write_impl {
-    kv_cpu_impl head;
-    kv_encode_fn *encode_k, *encode_v;
-    size_t coded_at; /* in the workspace: the coded row, behind the floats */
-} cache_write_impl;
-
-static bool cache_write_accepts(const kv_node *n, unsigned cpu) {
-    (void)cpu;
-    return n->in[0]->dtype == KV_FLOAT && n->in[1]->dtype == KV_FLOAT;
-}
-
-static kv_status cache_write_prepare(kv_node *n, unsigned cpu, kv_arena *arena) {
-    const kv_store *s = ((const kv_cache_write_params *)n->params)->store;
-    size_t k = kv_dtype_bytes(s->k.dtype, s->k.cols), v = kv_dtype_bytes(s->v.dtype, s->v.cols);
-    size_t floats = kv_round_up((size_t)s->k.cols * sizeof(float), 64);
-    cache_write_impl impl = {.head = {.kernel = "cache_write", .work_bytes = floats + (k > v ? k : v)},
-                             .encode_k = kv_cpu_encoder(s->k.dtype, cpu),
-                             .encode_v = kv_cpu_encoder(s->v.dtype, cpu),
-                             .coded_at = floats};
-    return set_impl(n, arena, &impl, sizeof impl);
-}
-
-static int64_t cache_write_items(const kv_node *n, int32_t phase) {
-    (void)phase;
-    return ((const kv_cache_write_params *)n->params)->batch->n_tokens;
-}
-
-static void write_cell(const kv_tensor *t, int32_t cell, kv_encode_fn *encode, const float *row,
-                       uint8_t *coded) {
-    encode(coded, row, t->cols);
-    kv_layout_pack(t->layout, t->dtype, t->cols, kv_tensor_data(t), coded, cell, 1);
-}
-
-static kv_status cache_write_run(const kv_node *n, int32_t phase, int64_t item, void *work) {
-    (void)phase;
-    const cache_write_impl *impl = n->impl;
-    const kv_cache_write_params *p = n->params;
-    const kv_store *s = p->store;
-    uint8_t *coded = (uint8_t *)work + impl->coded_at;
-    float *k = work;
-    memcpy(k, kv_tensor_row(n->in[0], item), (size_t)s->k.cols * sizeof *k);
-    for (int32_t h = 0; p->rope->n_rot && h < s->n_kv_heads; h++)
-        kv_rope_rotate(k + h * s->k_dim, p->rope, kv_tensor_row(n->in[2], item));
-    int32_t cell = p->batch->cells[item];
-    write_cell(&s->k, cell, impl->encode_k, k, coded);
-    write_cell(&s->v, cell, impl->encode_v, kv_tensor_row(n->in[1], item), coded);
-    return KVANT_OK;
-}
-
-const kv_cpu_op kv_cpu_cache_write = {.op = &kv_op_cache_write,
-                                      .n_phases = 1,
-                                      .accepts = cache_write_accepts,
-                                      .prepare = cache_write_prepare,
-                                      .n_items = cache_write_items,
-                                      .run = cache_write_run};
