@@ -37,6 +37,11 @@ kvant_session_options cli_session_options(const cli_options *options) {
     s.n_batch = options->n_batch;
     s.type_k = options->type_k;
     s.type_v = options->type_v;
+    s.kv_layers = options->kv_layers;
+    s.layout_k = options->layout_k;
+    s.layout_v = options->layout_v;
+    bool off = options->rotation && strcmp(options->rotation, "off") == 0;
+    s.rotation = off ? KVANT_ROTATION_OFF : KVANT_ROTATION_AUTO;
     s.act = options->act && strcmp(options->act, "f32") == 0 ? KVANT_ACT_F32 : KVANT_ACT_FAST;
     return s;
 }

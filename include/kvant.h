@@ -158,14 +158,23 @@ typedef struct kvant_session kvant_session;
 
 typedef enum kvant_act { KVANT_ACT_FAST, KVANT_ACT_F32 } kvant_act;
 
+typedef enum kvant_rotation {
+    KVANT_ROTATION_AUTO, /* a Hadamard transform of K and V wherever their type is quantized */
+    KVANT_ROTATION_OFF
+} kvant_rotation;
+
 typedef struct kvant_session_options {
     size_t size;
     int32_t n_ctx;       /* tokens the cache holds, all sequences together; 0 = min(model's, 8192) */
     int32_t n_batch;     /* tokens evaluated at once at most; 0 = 512 */
     int32_t n_sequences; /* ids 0 .. n_sequences-1 may be used; 0 = 1 */
-    const char *type_k;  /* "f32" "f16" "q8_0"; NULL = "f16" */
+    const char *type_k;  /* "f32" "f16" "bf16" "q8_0" "q5_1" "q4_0" ...; NULL = "f16" */
     const char *type_v;
     kvant_act act; /* FAST: activations quantized to 8 bits; F32: everything in f32 */
+    /* Types of single layers, over type_k and type_v: "0-1,-2:-1=f16;5=q8_0/q4_0"; NULL: none. */
+    const char *kv_layers;
+    const char *layout_k, *layout_v; /* "rows", "tile16x4", ...; NULL = what the device likes best */
+    kvant_rotation rotation;
 } kvant_session_options;
 #define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
 

@@ -40,6 +40,9 @@ struct kv_device {
     void (*release)(kv_buffer *b);
     /* The layout that this device's matmul likes best for weights of a dtype; `rows` if it has no wish. */
     const kv_layout *(*weight_layout)(const kv_device *d, const kv_dtype *weights);
+    /* The same for keys and values of a dtype in a KV cache. */
+    const kv_layout *(*key_layout)(const kv_device *d, const kv_dtype *keys);
+    const kv_layout *(*value_layout)(const kv_device *d, const kv_dtype *values);
     bool (*supports)(const kv_device *d, const struct kv_node *node);
     /* Called once per plan before the first run: resolves kernels into node->impl, allocates segment->work.
      * After it a run allocates nothing. */

@@ -26,6 +26,8 @@ typedef struct kv_dtype {
     /* Whether matmul against weights of this dtype takes activations in 8 bits in the fast mode; otherwise
      * f32. */
     bool act_8bit;
+    /* Fit for a KV cache: can be written token by token, blocks are shorter than heads. */
+    bool caches;
 } kv_dtype;
 
 /* All dtypes in the order of dtypes.inc. */

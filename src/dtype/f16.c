@@ -28,4 +28,5 @@ const kv_dtype kv_dtype_f16 = {
     .plane_bytes = {2},
     .decode = decode,
     .encode = encode,
+    .caches = true,
 };

@@ -16,4 +16,5 @@ const kv_dtype kv_dtype_f32 = {
     .plane_bytes = {4},
     .decode = decode,
     .encode = encode,
+    .caches = true,
 };

@@ -41,4 +41,5 @@ const kv_dtype kv_dtype_q4_0 = {
     .decode = decode,
     .encode = encode,
     .act_8bit = true,
+    .caches = true,
 };

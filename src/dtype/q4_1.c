@@ -43,4 +43,5 @@ const kv_dtype kv_dtype_q4_1 = {
     .decode = decode,
     .encode = encode,
     .act_8bit = true,
+    .caches = true,
 };

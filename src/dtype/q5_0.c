@@ -46,4 +46,5 @@ const kv_dtype kv_dtype_q5_0 = {
     .decode = decode,
     .encode = encode,
     .act_8bit = true,
+    .caches = true,
 };

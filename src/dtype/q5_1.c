@@ -48,4 +48,5 @@ const kv_dtype kv_dtype_q5_1 = {
     .decode = decode,
     .encode = encode,
     .act_8bit = true,
+    .caches = true,
 };

@@ -34,4 +34,5 @@ const kv_dtype kv_dtype_q8_0 = {
     .decode = decode,
     .encode = encode,
     .act_8bit = true,
+    .caches = true,
 };

@@ -63,6 +63,9 @@ struct kvant_sampler {
     kv_sampler *sampler;
 };
 
+/* The cache of a session whose sizes and rotations are set: session_cache.c. */
+kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options *o);
+
 int32_t kv_session_n_vocab(const kvant_session *s);
 kv_status kv_session_check_seq(const kvant_session *s, int32_t seq);
 /* Cells that are free for any sequence. */

@@ -25,17 +25,6 @@ int32_t kv_session_room(const kvant_session *s) { return kv_cache_free_cells(s->
 
 /* ---- creation ---- */
 
-static kv_status find_kv_type(const kv_dtype **out, const char *what, const char *name) {
-    static const char *const known[] = {"f32", "f16", "q8_0"};
-    if (!name) name = "f16";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i], name)) continue;
-        *out = kv_dtype_by_name(name);
-        return KVANT_OK;
-    }
-    return kv_fail(KVANT_INVALID, "%s type \"%s\": must be f32, f16 or q8_0", what, name);
-}
-
 static kv_status check_number(const char *name, int64_t value, int64_t low, int64_t high) {
     if (value >= low && value <= high) return KVANT_OK;
     return kv_fail(KVANT_INVALID, "%s: %lld, must be %lld to %lld", name, (long long)value, (long long)low,
@@ -56,51 +45,10 @@ static kv_status set_sizes(kvant_session *s, const kvant_session_options *o) {
     return KVANT_OK;
 }
 
-/* A cache is committed as it fills: one that can never be filled is refused here, not by a kill much later.
- */
-static kv_status check_memory(const kvant_session *s, const kv_cache_layer *layers, int32_t n_layers) {
-    size_t per_cell = 0, memory = s->model->device->memory_bytes, total;
-    for (int32_t i = 0; i < n_layers; i++) per_cell += kv_cache_layer_bytes(&layers[i]);
-    if (!kv_mul_size(&total, per_cell, (size_t)s->n_ctx)) total = SIZE_MAX;
-    if (!memory || total <= memory) return KVANT_OK;
-    return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, s->model->device->name, memory);
-}
-
-static kv_status create_cache(kvant_session *s, const kvant_session_options *o) {
-    const kv_hparams *h = &s->model->model.hparams;
-    const kv_dtype *k = NULL, *v = NULL;
-    KV_TRY(find_kv_type(&k, "K", o->type_k));
-    KV_TRY(find_kv_type(&v, "V", o->type_v));
-    kv_cache_layer *layers = kv_alloc((size_t)h->n_layers, sizeof *layers);
-    if (!layers) return KVANT_NO_MEMORY;
-    for (int32_t i = 0; i < h->n_layers; i++)
-        layers[i] = (kv_cache_layer){.device = s->model->device,
-                                     .k_dtype = k,
-                                     .v_dtype = v,
-                                     .k_layout = &kv_layout_rows,
-                                     .v_layout = &kv_layout_rows,
-                                     .n_kv_heads = h->layers[i].n_kv_heads,
-                                     .k_dim = h->k_dim,
-                                     .v_dim = h->v_dim};
-    kv_cache_spec spec = {.layers = layers,
-                          .n_layers = h->n_layers,
-                          .n_cells = s->n_ctx,
-                          .n_sequences = s->n_sequences,
-                          .n_batch = s->n_batch,
-                          .can_turn = true};
-    kv_status status = check_memory(s, layers, h->n_layers);
-    if (!status) status = kv_cache_create(&s->cache, &spec);
-    kv_free(layers);
-    if (status == KVANT_NO_MEMORY)
-        kv_fail_in(status, "KV cache of %d tokens, K %s, V %s (a smaller context or q8_0 needs less)",
-                   s->n_ctx, k->name, v->name);
-    return status;
-}
-
 static kv_status create_session(kvant_session *s, const kvant_session_options *o) {
     KV_TRY(set_sizes(s, o));
     KV_TRY(kv_model_ropes(s->ropes, &s->model->model, s->n_ctx, &s->arena));
-    KV_TRY(create_cache(s, o));
+    KV_TRY(kv_session_create_cache(s, o));
     s->tokens = kv_alloc((size_t)s->n_batch, sizeof *s->tokens);
     s->output_rows = kv_alloc((size_t)s->n_batch, sizeof *s->output_rows);
     s->parts = kv_alloc((size_t)s->n_sequences, sizeof *s->parts);

@@ -46,6 +46,19 @@ static const kv_layout *cpu_weight_layout(const kv_device *d, const kv_dtype *we
     return &kv_layout_rows;
 }
 
+/* Queries in 8 bits meet keys as activations meet weights. */
+static const kv_layout *cpu_key_layout(const kv_device *d, const kv_dtype *keys) {
+    const kv_layout *tiled = &kv_layout_tile16x4;
+    bool fits = kv_kernel_pick(KV_ROLE_matmul, keys, &kv_dtype_a8, tiled, self(d)->flags);
+    return fits ? tiled : &kv_layout_rows;
+}
+
+static const kv_layout *cpu_value_layout(const kv_device *d, const kv_dtype *values) {
+    const kv_layout *quads = &kv_layout_quad16;
+    bool fits = kv_kernel_pick(KV_ROLE_accumulate, values, &kv_dtype_a8, quads, self(d)->flags);
+    return fits ? quads : &kv_layout_rows;
+}
+
 static const kv_cpu_op *find_driver(const kv_node *n, unsigned flags) {
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
         if (drivers[i]->op == n->op && drivers[i]->accepts(n, flags)) return drivers[i];
@@ -223,6 +236,8 @@ kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads
                             .alloc = cpu_alloc,
                             .release = cpu_release,
                             .weight_layout = cpu_weight_layout,
+                            .key_layout = cpu_key_layout,
+                            .value_layout = cpu_value_layout,
                             .supports = cpu_supports,
                             .prepare = cpu_prepare,
                             .run = cpu_run,
