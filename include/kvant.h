@@ -120,6 +120,8 @@ typedef struct kvant_model_info {
     int32_t n_threads;
     const char *cpu; /* instruction set of the kernels in use: "avx512vnni", "avx2", ... */
     double load_seconds;
+    /* Of metadata, shapes and samples of the weights: 16 hexadecimal digits. Borrowed from the model. */
+    const char *fingerprint;
 } kvant_model_info;
 #define KVANT_MODEL_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_model_info)
 KVANT_API void kvant_model_get_info(const kvant_model *model, kvant_model_info *info);

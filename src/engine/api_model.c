@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/fingerprint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static kv_status describe(kvant_model *m, const kv_gguf *g) {
     for (int32_t id = 0; id < 256; id++)
         if (bytes_of_type[id] > most && bytes_of_type[id])
             most = bytes_of_type[id], main_type = kv_dtype_by_gguf_id(id);
+    snprintf(m->fingerprint, sizeof m->fingerprint, "%016llx", (unsigned long long)kv_gguf_fingerprint(g));
     char text[128];
     int n = snprintf(text, sizeof text, "%s %.0fM %s", m->architecture, (double)m->n_params / 1e6,
                      main_type ? main_type->name : "without weights");
@@ -118,7 +120,8 @@ void kvant_model_get_info(const kvant_model *m, kvant_model_info *info) {
                           .n_vocab = kv_tokenizer_size(m->tokenizer),
                           .n_ctx_train = h->n_ctx_train,
                           .head_dim = h->k_dim,
-                          .load_seconds = m->load_seconds};
+                          .load_seconds = m->load_seconds,
+                          .fingerprint = m->fingerprint};
     if (h->layers) i.n_heads = h->layers[0].n_heads, i.n_kv_heads = h->layers[0].n_kv_heads;
     i.cpu = m->device ? kv_cpu_name(kv_cpu_device_flags(m->device)) : "none";
     i.n_threads = m->device ? kv_pool_size(kv_cpu_device_pool(m->device)) : 0;

@@ -26,6 +26,7 @@ struct kvant_model {
     double load_seconds;
     int64_t n_params, n_bytes;
     char *name, *architecture, *description;
+    char fingerprint[17]; /* fingerprint.h, in hexadecimal */
 };
 
 /* The open file, whoever owns it. */
