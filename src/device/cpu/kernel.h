@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/cpu.h"
+#include "base/status.h"
 #include "dtype/dtype.h"
 #include "layout/layout.h"
 
@@ -119,7 +120,13 @@ typedef struct kv_kernel {
     };
 } kv_kernel;
 
-/* All kernels that were compiled in, best first within a role and dtype. */
+enum { KV_MAX_OUTSIDE_KERNELS = 64 };
+
+/* Adds a kernel of a layout from outside, for the rest of the process, in front of all others; `k` and what
+ * it points to stay as they are. Callers take turns; readers need not wait. */
+kv_status kv_kernel_add(const kv_kernel *k);
+
+/* Those from outside, then all that were compiled in, best first within a role and dtype. */
 int32_t kv_kernel_count(void);
 const kv_kernel *kv_kernel_at(int32_t i);
 const char *kv_role_name(kv_role role);
