@@ -172,6 +172,7 @@ static void attend_cells(const kv_node *n, const piece *x, const kv_attend_rows 
     while (begin < end) {
         int64_t stop = begin + KV_BLOCK_CELLS - (run->first_cell + begin) % KV_BLOCK_CELLS;
         if (stop > end) stop = end;
+        if (stop < end) kv_attend_fetch(params_of(n), run->first_cell + stop, x->kv_head, x->n_kv_heads);
         for (int32_t h = 0; h < x->n_kv_heads; h++)
             kv_attend_block(n, &a->kernels, &rows[h], scratch, run, begin, stop);
         begin = stop;

@@ -62,6 +62,8 @@ void kv_attend_load(const kv_node *n, const kv_attend_rows *rows);
 /* Queries in the frame of a run whose part from cell `begin` on comes next. */
 void kv_attend_turn(const kv_node *n, const kv_attend_kernels *k, const kv_attend_rows *rows,
                     const kv_run *run, int64_t begin);
+/* Asks memory for some heads of a page from its first cell on, ahead of their blocks. */
+void kv_attend_fetch(const kv_attend_params *p, int64_t page, int32_t first_head, int32_t n_heads);
 /* Cells [begin, end) of a run, all in one page. Pages of a run come in order. */
 void kv_attend_block(const kv_node *n, const kv_attend_kernels *k, const kv_attend_rows *rows,
                      const kv_attend_scratch *scratch, const kv_run *run, int64_t begin, int64_t end);

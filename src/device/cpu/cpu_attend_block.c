@@ -356,6 +356,22 @@ static void accumulate_cells(const kv_attend_params *p, const kv_attend_kernels 
     k->accumulate(&a);
 }
 
+/* Asks for the heads [first, first + n) of the cells [cell, cell + KV_BLOCK_CELLS) in the order of their
+ * bytes: memory answers a single walk at its full rate, one for each head at a fraction of it. */
+static void fetch_cells(const kv_tensor *t, int64_t cell, int32_t first, int32_t n, int32_t width) {
+    size_t bytes = kv_dtype_bytes(t->dtype, (int64_t)n * width) * (size_t)t->layout->tile;
+    int64_t end = cell + KV_BLOCK_CELLS < t->rows ? cell + KV_BLOCK_CELLS : t->rows;
+    for (; cell < end; cell += t->layout->tile) {
+        const uint8_t *at = head_at(t, cell, first, width);
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    }
+}
+
+void kv_attend_fetch(const kv_attend_params *p, int64_t cell, int32_t first_head, int32_t n_heads) {
+    fetch_cells(&p->store->k, cell, first_head, n_heads, p->store->k_head.width);
+    fetch_cells(&p->store->v, cell, first_head, n_heads, p->store->v_head.width);
+}
+
 void kv_attend_block(const kv_node *n, const kv_attend_kernels *k, const kv_attend_rows *r,
                      const kv_attend_scratch *x, const kv_run *run, int64_t begin, int64_t end) {
     const kv_attend_params *p = params_of(n);
