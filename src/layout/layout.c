@@ -3,23 +3,78 @@
  * is loaded. */
 #include "layout/layout.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+/* ---- the registry ---- */
 
 static const kv_layout *const registry[] = {
 #define KV_LAYOUT(name) &kv_layout_##name,
 #include "layout/layouts.inc"
 #undef KV_LAYOUT
 };
+enum { N_BUILT_IN = sizeof registry / sizeof *registry };
 
-int32_t kv_layout_count(void) { return (int32_t)(sizeof registry / sizeof *registry); }
+/* From outside: written before the count says so, never changed afterwards. */
+static struct {
+    kv_layout layout;
+    char name[KV_LAYOUT_NAME_BYTES];
+} outside[KV_MAX_OUTSIDE_LAYOUTS];
+static atomic_int n_outside;
 
-const kv_layout *kv_layout_at(int32_t i) { return registry[i]; }
+int32_t kv_layout_count(void) { return N_BUILT_IN + atomic_load_explicit(&n_outside, memory_order_acquire); }
+
+const kv_layout *kv_layout_at(int32_t i) {
+    return i < N_BUILT_IN ? registry[i] : &outside[i - N_BUILT_IN].layout;
+}
 
 const kv_layout *kv_layout_by_name(const char *name) {
     for (int32_t i = 0; i < kv_layout_count(); i++)
-        if (strcmp(registry[i]->name, name) == 0) return registry[i];
+        if (strcmp(kv_layout_at(i)->name, name) == 0) return kv_layout_at(i);
     return NULL;
 }
+
+static kv_status check_name(const char *name) {
+    static const char *const legal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    if (!name || !*name) return kv_fail(KVANT_INVALID, "a layout without a name");
+    if (strnlen(name, KV_LAYOUT_NAME_BYTES) == KV_LAYOUT_NAME_BYTES)
+        return kv_fail(KVANT_INVALID, "layout \"%.*s...\": a name has at most %d bytes",
+                       KV_LAYOUT_NAME_BYTES - 1, name, KV_LAYOUT_NAME_BYTES - 1);
+    if (name[strspn(name, legal)])
+        return kv_fail(KVANT_INVALID, "layout \"%s\": a name has letters, digits and _ . - only", name);
+    return KVANT_OK;
+}
+
+kv_status kv_layout_check(const kv_layout *l) {
+    KV_TRY(check_name(l->name));
+    if (l->tile < 1 || l->tile > KV_MAX_TILE || KV_MAX_TILE % l->tile)
+        return kv_fail(KVANT_INVALID, "layout %s: a tile of %d rows, must divide %d", l->name, l->tile,
+                       KV_MAX_TILE);
+    if (l->group < 1 || l->tile % l->group)
+        return kv_fail(KVANT_INVALID, "layout %s: groups of %d rows, must divide the tile of %d", l->name,
+                       l->group, l->tile);
+    if (l->chunk < 1)
+        return kv_fail(KVANT_INVALID, "layout %s: turns of %d bytes, must be at least 1", l->name, l->chunk);
+    return KVANT_OK;
+}
+
+kv_status kv_layout_add(const kv_layout **out, const kv_layout *l) {
+    int n = atomic_load_explicit(&n_outside, memory_order_relaxed);
+    KV_TRY(kv_layout_check(l));
+    if (kv_layout_by_name(l->name))
+        return kv_fail(KVANT_INVALID, "layout %s: there is one of that name", l->name);
+    if (n == KV_MAX_OUTSIDE_LAYOUTS)
+        return kv_fail(KVANT_INVALID, "layout %s: there are %d from outside already", l->name,
+                       KV_MAX_OUTSIDE_LAYOUTS);
+    memcpy(outside[n].name, l->name, strlen(l->name) + 1);
+    outside[n].layout = *l;
+    outside[n].layout.name = outside[n].name;
+    *out = &outside[n].layout;
+    atomic_store_explicit(&n_outside, n + 1, memory_order_release);
+    return KVANT_OK;
+}
+
+/* ---- addresses ---- */
 
 size_t kv_layout_tile_bytes(const kv_layout *l, const kv_dtype *d, int64_t cols) {
     return kv_dtype_bytes(d, cols) * (size_t)l->tile;

@@ -15,9 +15,10 @@
  * tile = 1 is the plain layout `rows`. The last tile is padded; padding holds zero bytes. */
 #pragma once
 
+#include "base/status.h"
 #include "dtype/dtype.h"
 
-enum { KV_MAX_TILE = 64, KV_SMALL_PLANE = 4 };
+enum { KV_MAX_TILE = 64, KV_SMALL_PLANE = 4, KV_MAX_OUTSIDE_LAYOUTS = 16, KV_LAYOUT_NAME_BYTES = 32 };
 
 typedef struct kv_layout {
     const char *name;
@@ -30,9 +31,17 @@ typedef struct kv_layout {
 #include "layout/layouts.inc"
 #undef KV_LAYOUT
 
+/* Those of layouts.inc, then those from outside in the order in which they were added. */
 int32_t kv_layout_count(void);
 const kv_layout *kv_layout_at(int32_t i);
 const kv_layout *kv_layout_by_name(const char *name);
+
+/* What is wrong with a description: KVANT_INVALID with the value and the limit. Tiles divide KV_MAX_TILE, the
+ * cells of a page, so that a tile never straddles two of them. */
+kv_status kv_layout_check(const kv_layout *l);
+/* Adds a copy of a layout that comes from outside, for the rest of the process: its name must be new. Where
+ * several threads add layouts, the caller sees to it that they take turns; readers need not wait. */
+kv_status kv_layout_add(const kv_layout **out, const kv_layout *l);
 
 /* Bytes of one tile of rows of `cols` numbers, and of a whole matrix. */
 size_t kv_layout_tile_bytes(const kv_layout *l, const kv_dtype *d, int64_t cols);
