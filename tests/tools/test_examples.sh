@@ -8,7 +8,7 @@ model=$source_dir/.cache/models/smollm2-135m-q4_1.gguf
 failures=0
 check() { if "${@:2}"; then echo "ok: $1"; else echo "FAILED: $1"; failures=$((failures + 1)); fi; }
 
-for source in "$source_dir"/examples/*.c; do
+for source in "$source_dir"/examples/*.c "$source_dir"/examples/custom_layout/custom_layout.c; do
     name=$(basename "$source" .c)
     program=$build_dir/examples/example_$name
     output=$(printf 'What is the capital of France?\nAnd of Italy?\n' | timeout 120 "$program" "$model") && status=0 || status=$?
