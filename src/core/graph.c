@@ -42,3 +42,23 @@ kv_tensor *kv_graph_add(kv_graph *g, const kv_node *node, size_t params_bytes) {
     if (!kv_vec_push(&g->nodes, n)) return fail(g, KVANT_NO_MEMORY);
     return n->out;
 }
+
+static kv_status check_owner(const kv_segment *s, const kv_node *n, const kv_device *owner,
+                             const char *what) {
+    if (owner == s->device) return KVANT_OK;
+    return kv_fail(KVANT_INVALID, "%s: %s (%s) has its %s on %s", s->device->name, n->op->name, n->label,
+                   what, owner ? owner->name : "no device");
+}
+
+static const kv_device *owner_of(const kv_tensor *t) { return t->buffer ? t->buffer->device : NULL; }
+
+kv_status kv_segment_check_memory(const kv_segment *s) {
+    for (int32_t i = 0; i < s->n_nodes; i++) {
+        const kv_node *n = s->nodes[i];
+        if (n->home) KV_TRY(check_owner(s, n, n->home, "store"));
+        if (n->out) KV_TRY(check_owner(s, n, owner_of(n->out), "result"));
+        for (int k = 0; k < KV_MAX_INPUTS; k++)
+            if (n->in[k]) KV_TRY(check_owner(s, n, owner_of(n->in[k]), "input"));
+    }
+    return KVANT_OK;
+}

@@ -31,14 +31,14 @@ struct kv_node {
     const void *reads, *writes;   /* a store outside the graph, for ordering; or NULL */
     kv_device *home;              /* that store's device, where the node has to run; or NULL */
     const char *label;            /* "blk.3 attend", for dumps */
-    kv_device *device;            /* set by the scheduler */
+    kv_device *device;            /* set by the scheduler, which puts `out` there too */
     void *impl;                   /* the device's, set when the plan is prepared */
 };
 
 struct kv_graph {
     kv_arena arena;
     KV_VEC(kv_node *) nodes;
-    KV_VEC(kv_tensor *) scratch; /* tensors the plan has to place */
+    KV_VEC(kv_tensor *) scratch; /* tensors without memory: the plan gives them some */
     kv_status status;
     const char *label; /* given to the nodes added next */
 };
@@ -51,3 +51,7 @@ kv_tensor *kv_graph_tensor(kv_graph *g, const kv_dtype *dtype, int64_t rows, int
 /* Adds a copy of `node` (label filled in, params copied: `params_bytes` of them) after checking it with its
  * op; returns node->out. */
 kv_tensor *kv_graph_add(kv_graph *g, const kv_node *node, size_t params_bytes);
+
+/* For `prepare`: every tensor and store of the segment's nodes lies in memory of its device. The failure
+ * names the node, the tensor's device and the other. */
+kv_status kv_segment_check_memory(const kv_segment *s);

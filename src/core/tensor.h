@@ -12,7 +12,7 @@ typedef struct kv_tensor {
     const kv_dtype *dtype;
     const kv_layout *layout;
     int64_t rows, cols;
-    const kv_buffer *buffer; /* NULL: scratch, bound by the plan */
+    const kv_buffer *buffer; /* NULL: scratch, placed by the plan */
     size_t offset;
 } kv_tensor;
 
@@ -20,7 +20,15 @@ static inline size_t kv_tensor_bytes(const kv_tensor *t) {
     return kv_layout_bytes(t->layout, t->dtype, t->rows, t->cols);
 }
 
-/* Host address of the first byte; the buffer must be one that the host reaches. */
+/* The bytes of a tensor, for upload, download and copy. */
+static inline kv_range kv_tensor_range(const kv_tensor *t) {
+    return (kv_range){t->buffer, t->offset, kv_tensor_bytes(t)};
+}
+/* All bytes of a tensor, wherever it is, to memory of the host; waits for what computes them. */
+kv_status kv_tensor_download(void *to, const kv_tensor *t);
+
+/* Host address of the first byte; only for devices (and references that they run), on memory of their own
+ * that the host reaches. */
 static inline void *kv_tensor_data(const kv_tensor *t) { return t->buffer->host + t->offset; }
 
 /* Host address of a row of a tensor in the layout `rows`. */

@@ -1,6 +1,9 @@
-/* scratch.c: first fit by lifetime. A tensor lives from the stage that writes it to the last that reads it;
- * it gets the lowest offset where no tensor alive at the same time lies. */
+/* scratch.c: first fit by lifetime, on each device for itself. A tensor lives from the stage that writes it
+ * to the last that reads it; it gets the lowest offset where no tensor alive at the same time lies. A copy to
+ * another device happens at the first stage of the segment that reads it. */
 #include "sched/scratch.h"
+
+#include "sched/stage.h"
 
 #include <limits.h>
 
@@ -12,62 +15,85 @@ typedef struct slot {
     size_t begin, end;   /* bytes */
 } slot;
 
-static slot *find(slot *slots, size_t n, const kv_tensor *t) {
-    for (size_t i = n; i-- > 0;) /* most uses are of recent tensors */
-        if (slots[i].tensor == t) return &slots[i];
+typedef struct slots {
+    slot *at;
+    size_t n;
+} slots;
+
+static slot *find(const slots *s, const kv_tensor *t) {
+    for (size_t i = s->n; i-- > 0;) /* most uses are of recent tensors */
+        if (s->at[i].tensor == t) return &s->at[i];
     return NULL;
 }
 
-/* One slot per tensor that a node writes, with its lifetime; outputs that nobody reads live to the end. */
-static size_t collect(const kv_graph *g, const int32_t *stage_of, slot *slots) {
-    size_t n = 0;
+static void note_use(const slots *s, const kv_tensor *t, int32_t stage) {
+    slot *used = t ? find(s, t) : NULL;
+    if (used && used->last < stage) used->last = stage;
+}
+
+static void add(slots *s, kv_tensor *t, int32_t stage) {
+    s->at[s->n++] = (slot){.tensor = t, .first = stage, .last = -1};
+}
+
+/* One slot for each tensor that a node or a copy writes, with its lifetime; outputs that nobody reads live to
+ * the end. */
+static void collect(slots *s, const kv_graph *g, const kv_placement *p, const int32_t *stage_of) {
+    size_t next = 0; /* crossing */
     for (size_t i = 0; i < g->nodes.count; i++) {
         const kv_node *node = g->nodes.at[i];
-        for (int k = 0; k < KV_MAX_INPUTS; k++) {
-            slot *s = node->in[k] ? find(slots, n, node->in[k]) : NULL;
-            if (s) s->last = stage_of[i];
+        for (; next < p->crossings.count && p->crossings.at[next].reader == (int32_t)i; next++) {
+            const kv_crossing *c = &p->crossings.at[next];
+            int32_t stage = stage_of[kv_segment_begin(g, (int32_t)i)];
+            note_use(s, c->from, stage);
+            add(s, c->to, stage);
         }
-        if (node->out && !node->out->buffer && !find(slots, n, node->out))
-            slots[n++] = (slot){.tensor = node->out, .first = stage_of[i], .last = -1};
+        for (int k = 0; k < KV_MAX_INPUTS; k++) note_use(s, node->in[k], stage_of[i]);
+        if (node->out && kv_is_scratch(p, node->out) && !find(s, node->out)) add(s, node->out, stage_of[i]);
     }
-    for (size_t i = 0; i < n; i++)
-        if (slots[i].last < 0) slots[i].last = INT_MAX;
-    return n;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->at[i].last < 0) s->at[i].last = INT_MAX;
 }
 
 /* The lowest offset for slot i among slots [0, i), which are placed. */
-static void place(slot *slots, size_t i) {
-    slot *s = &slots[i];
+static void place(const slots *all, size_t i) {
+    slot *s = &all->at[i];
     size_t bytes = kv_round_up(kv_tensor_bytes(s->tensor), ALIGN);
     s->begin = 0;
     for (bool moved = true; moved;) {
         moved = false;
         for (size_t j = 0; j < i; j++) {
-            const slot *o = &slots[j];
+            const slot *o = &all->at[j];
             bool alive = o->first <= s->last && s->first <= o->last;
-            if (alive && s->begin < o->end && o->begin < s->begin + bytes) {
+            if (alive && o->tensor->buffer == s->tensor->buffer && s->begin < o->end &&
+                o->begin < s->begin + bytes) {
                 s->begin = o->end;
                 moved = true;
             }
         }
     }
     s->end = s->begin + bytes;
+    s->tensor->offset = s->begin;
 }
 
-kv_status kv_scratch_bind(kv_graph *g, const int32_t *stage_of, kv_buffer *scratch) {
-    slot *slots = kv_alloc(g->scratch.count, sizeof *slots);
-    if (!slots) return KVANT_NO_MEMORY;
-    size_t n = collect(g, stage_of, slots), total = ALIGN;
-    for (size_t i = 0; i < n; i++) {
-        place(slots, i);
-        if (slots[i].end > total) total = slots[i].end;
-    }
-    kv_device *device = g->nodes.at[0]->device;
-    kv_status status = device->alloc(device, scratch, total);
-    for (size_t i = 0; !status && i < n; i++) {
-        slots[i].tensor->buffer = scratch;
-        slots[i].tensor->offset = slots[i].begin;
-    }
-    kv_free(slots);
+static kv_status allocate(kv_buffer *scratch, const slots *s) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->at[i].tensor->buffer == scratch && s->at[i].end > bytes) bytes = s->at[i].end;
+    return bytes ? scratch->device->alloc(scratch->device, scratch, bytes) : KVANT_OK;
+}
+
+kv_status kv_scratch_bind(const kv_graph *g, const kv_placement *p, const int32_t *stage_of) {
+    slots s = {.at = kv_alloc(g->scratch.count, sizeof *s.at)};
+    if (!s.at) return KVANT_NO_MEMORY;
+    collect(&s, g, p, stage_of);
+    for (size_t i = 0; i < s.n; i++) place(&s, i);
+    kv_status status = KVANT_OK;
+    for (int32_t i = 0; !status && i < p->n_devices; i++) status = allocate(&p->scratch[i], &s);
+    kv_free(s.at);
     return status;
+}
+
+void kv_scratch_release(kv_placement *p) {
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (p->scratch[i].bytes) p->scratch[i].device->release(&p->scratch[i]);
 }

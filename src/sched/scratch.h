@@ -1,8 +1,9 @@
 /* scratch.h: memory for the tensors between nodes. */
 #pragma once
 
-#include "core/graph.h"
+#include "sched/place.h"
 
-/* Gives every scratch tensor that a node writes an offset in one buffer; tensors alive in a common stage
- * never overlap. Allocates the buffer on the nodes' device. */
-kv_status kv_scratch_bind(kv_graph *g, const int32_t *stage_of, kv_buffer *scratch);
+/* Gives every tensor in the placement's scratch an offset in the buffer of its device, and the buffers their
+ * memory; tensors alive in a common stage never overlap. */
+kv_status kv_scratch_bind(const kv_graph *g, const kv_placement *p, const int32_t *stage_of);
+void kv_scratch_release(kv_placement *p);

@@ -24,6 +24,11 @@ kv_status kv_stage_assign(const kv_graph *g, int32_t *stage_of) {
     return KVANT_OK;
 }
 
+int32_t kv_segment_begin(const kv_graph *g, int32_t i) {
+    while (i > 0 && g->nodes.at[i - 1]->device == g->nodes.at[i]->device) i--;
+    return i;
+}
+
 kv_status kv_stage_ends(kv_segment *s, const int32_t *stage_of) {
     int32_t *ends = kv_arena_alloc(s->arena, (size_t)s->n_nodes, sizeof *ends);
     if (!ends) return KVANT_NO_MEMORY;

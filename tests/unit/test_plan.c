@@ -1,6 +1,7 @@
 /* From graph to plan, with devices that know only some ops: what a device cannot do is expanded, then moved,
- * then refused by name; stages hold nothing that depends on each other; tensors alive together never overlap,
- * and scratch is used again; the dump names what runs where; an expansion computes what the fused op does.
+ * then refused by name; what crosses between devices is copied, once for each device that reads it, and
+ * nothing else is; stages hold nothing that depends on each other; tensors alive together never overlap, and
+ * scratch is used again; the dump names what runs where; an expansion computes what the fused op does.
  */
 #include "base/cpu.h"
 #include "base/random.h"
@@ -10,6 +11,7 @@
 #include "op/norm.h"
 #include "op/rope_table.h"
 #include "op/select.h"
+#include "remote_device.h"
 #include "sched/plan.h"
 
 #include <math.h>
@@ -42,6 +44,16 @@ static void fake_release(kv_buffer *b) {
     *b = (kv_buffer){0};
 }
 
+static kv_status fake_upload(kv_range to, const void *from) {
+    memcpy(to.buffer->host + to.at, from, to.bytes);
+    return KVANT_OK;
+}
+
+static kv_status fake_download(void *to, kv_range from) {
+    memcpy(to, from.buffer->host + from.at, from.bytes);
+    return KVANT_OK;
+}
+
 static bool fake_supports(const kv_device *d, const kv_node *n) {
     const fake *f = d->impl;
     for (int i = 0; i < MAX_OPS; i++)
@@ -55,7 +67,7 @@ static kv_status fake_prepare(kv_device *d, kv_segment *s) {
     return f->prepares ? kv_fail(f->prepares, "the fake device does not prepare") : KVANT_OK;
 }
 
-static kv_status fake_run(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
+static kv_status fake_submit(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
     (void)d, (void)cancel;
     for (int32_t i = 0; i < s->n_nodes; i++) KV_TRY(s->nodes[i]->op->reference(s->nodes[i]));
     return KVANT_OK;
@@ -69,9 +81,11 @@ static const char *fake_kernel_name(const kv_device *d, const kv_node *n) {
 static fake make_fake(const char *name) {
     fake f = {.device = {.alloc = fake_alloc,
                          .release = fake_release,
+                         .upload = fake_upload,
+                         .download = fake_download,
                          .supports = fake_supports,
                          .prepare = fake_prepare,
-                         .run = fake_run,
+                         .submit = fake_submit,
                          .kernel_name = fake_kernel_name}};
     snprintf(f.device.name, sizeof f.device.name, "%s", name);
     return f;
@@ -256,8 +270,8 @@ static void test_what_nobody_knows_is_refused_by_name(void **state) {
     close_glu(&c);
 }
 
-/* Tensors do not cross between devices yet: said, with both names, instead of computed wrongly. */
-static void test_a_graph_on_two_devices_is_refused(void **state) {
+/* What one device computes and another reads is copied, and the dump says so. */
+static void test_what_moves_gets_its_inputs_copied(void **state) {
     (void)state;
     fake a = make_fake("a:0"), b = make_fake("b:0");
     finish_fake(&a);
@@ -266,8 +280,23 @@ static void test_a_graph_on_two_devices_is_refused(void **state) {
     a.refuses[1] = &kv_op_glu;
     glu_case c;
     open_glu(&c, &a.device);
-    expect_refusal(&c.graph, (kv_device *[]){&a.device, &b.device}, 2,
-                   "glu (blk.0 ffn) is on b:0, its graph on a:0");
+    kv_plan *p = plan_of(&c.graph, (kv_device *[]){&a.device, &b.device}, 2);
+    static const char *const ops[] = {"matmul", "matmul", "copy", "copy", "glu"};
+    static const char *const where[] = {"a:0", "a:0", "b:0", "b:0", "b:0"};
+    lines l = dump_of(p);
+    assert_int_equal(l.n, 5);
+    for (int i = 0; i < 5; i++) {
+        bool copied = i == 2 || i == 3;
+        assert_string_equal(l.at[i].op, ops[i]);
+        assert_string_equal(l.at[i].device, where[i]);
+        assert_int_equal(l.at[i].bytes, copied ? 3 * 32 * sizeof(float) : 0);
+        if (copied) assert_string_equal(l.at[i].from, "a:0");
+    }
+    assert_int_equal(kv_plan_crossing_bytes(p), 2 * 3 * 32 * sizeof(float));
+    assert_int_equal(kv_plan_device_bytes(p, &a.device) + kv_plan_device_bytes(p, &b.device),
+                     kv_plan_scratch_bytes(p));
+    run_plan(p);
+    kv_plan_destroy(p);
     close_glu(&c);
 }
 
@@ -491,6 +520,178 @@ static void test_a_store_orders_its_nodes(void **state) {
     kv_plan_destroy(p);
 }
 
+/* ---- several devices */
+
+enum { LINKS = 6 };
+
+/* y = w . norm(y), link by link, the weights of link i on devices[i % n]; with the sum of two earlier links'
+ * results in the end, so that values are read again long after they were made. */
+typedef struct links {
+    kv_buffer buffers[2 * LINKS + 1];
+    kv_tensor norm[LINKS], w[LINKS], x;
+    kv_graph graph;
+    kv_tensor *out;
+} links;
+
+static kv_tensor remote_weights(kv_device *d, kv_buffer *b, int64_t rows, int64_t cols) {
+    kv_buffer plain;
+    kv_tensor t = weights(d, &plain, KV_FLOAT, rows, cols);
+    assert_int_equal(d->alloc(d, b, kv_tensor_bytes(&t)), KVANT_OK);
+    assert_int_equal(d->upload((kv_range){b, 0, kv_tensor_bytes(&t)}, plain.host), KVANT_OK);
+    kv_free(plain.host);
+    t.buffer = b;
+    return t;
+}
+
+static void open_links(links *c, kv_device *const *devices, int32_t n) {
+    kv_graph *g = &c->graph;
+    kv_tensor *y, *results[LINKS];
+    kv_graph_init(g);
+    c->x = remote_weights(devices[0], &c->buffers[2 * LINKS], ROWS, WIDTH);
+    y = &c->x;
+    for (int i = 0; i < LINKS; i++) {
+        c->norm[i] = remote_weights(devices[i % n], &c->buffers[2 * i], 1, WIDTH);
+        c->w[i] = remote_weights(devices[i % n], &c->buffers[2 * i + 1], WIDTH, WIDTH);
+        g->label = i % 2 ? "odd" : "even";
+        kv_tensor *h = kv_norm(g, &(kv_norm_params){1e-5f, WIDTH}, y, &c->norm[i], NULL, KV_FLOAT);
+        y = results[i] = kv_matmul(g, &(kv_matmul_params){0}, h, &c->w[i], NULL, y, KV_FLOAT);
+    }
+    c->out = kv_glu(g, &(kv_glu_params){KV_GLU_SILU}, results[LINKS - 1], results[1], KV_FLOAT);
+    assert_int_equal(g->status, KVANT_OK);
+}
+
+static void close_links(links *c) {
+    for (size_t i = 0; i < sizeof c->buffers / sizeof *c->buffers; i++) {
+        assert_int_equal(kv_device_sync(c->buffers[i].device), KVANT_OK);
+        c->buffers[i].device->release(&c->buffers[i]);
+    }
+}
+
+/* Devices that the host does not reach and that run nothing before they are waited for: the bits of one
+ * device on any number of them; each value copied once for each device that reads it. */
+static void test_devices_exchange_copies(void **state) {
+    (void)state;
+    float want[ROWS * WIDTH], got[ROWS * WIDTH];
+    for (int32_t n = 1; n <= 3; n++) {
+        remote r[3];
+        kv_device *devices[3];
+        for (int32_t i = 0; i < n; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "far:%d", i);
+            remote_open(&r[i], name);
+            devices[i] = &r[i].device;
+        }
+        links c;
+        open_links(&c, devices, n);
+        kv_plan *p = plan_of(&c.graph, devices, n);
+        for (int run = 0; run < 2; run++) run_plan(p);
+        assert_int_equal(kv_tensor_download(n == 1 ? want : got, c.out), KVANT_OK);
+        if (n > 1) assert_memory_equal(want, got, sizeof want);
+        /* from link to link; what the end reads again, its device has read before */
+        size_t value = ROWS * WIDTH * sizeof(float), crossings = n == 1 ? 0 : LINKS - 1;
+        assert_int_equal(kv_plan_crossing_bytes(p), crossings * value);
+        int64_t up = 0;
+        for (int32_t i = 0; i < n; i++) up += r[i].uploaded;
+        int64_t weights_up = (int64_t)((ROWS + LINKS * (1 + WIDTH)) * WIDTH * sizeof(float));
+        assert_int_equal(up - weights_up, 2 * crossings * value);
+        kv_plan_destroy(p);
+        close_links(&c);
+        for (int32_t i = 0; i < n; i++) remote_close(&r[i]);
+    }
+}
+
+/* A failure, or a cancel, in the middle of segments: every queue is empty afterwards, and the next run right.
+ */
+static void test_a_run_that_fails_between_devices(void **state) {
+    (void)state;
+    remote r[2];
+    remote_open(&r[0], "far:0");
+    remote_open(&r[1], "far:1");
+    kv_device *devices[] = {&r[0].device, &r[1].device};
+    links c;
+    open_links(&c, devices, 2);
+    kv_plan *p = plan_of(&c.graph, devices, 2);
+    float want[ROWS * WIDTH], got[ROWS * WIDTH];
+    atomic_bool cancel = false;
+    run_plan(p);
+    assert_int_equal(kv_tensor_download(want, c.out), KVANT_OK);
+    for (int32_t i = 1; i <= 3; i++) {
+        r[1].fail_at = (int32_t)r[1].n_runs + i;
+        assert_int_equal(kv_plan_run(p, &cancel), KVANT_FAILED);
+        assert_string_equal(kv_last_error(), "far:1: failed on purpose");
+        assert_int_equal(r[0].n_queued + r[1].n_queued, 0);
+    }
+    cancel = true;
+    assert_int_equal(kv_plan_run(p, &cancel), KVANT_CANCELLED);
+    assert_int_equal(r[0].n_queued + r[1].n_queued, 0);
+    run_plan(p);
+    assert_int_equal(kv_tensor_download(got, c.out), KVANT_OK);
+    assert_memory_equal(want, got, sizeof want);
+    kv_plan_destroy(p);
+    close_links(&c);
+}
+
+/* A table that is computed from nothing is computed where it is read, and copied only to a device that
+ * cannot. */
+static void test_sources_are_made_where_they_are_read(void **state) {
+    (void)state;
+    static const double freq[] = {1};
+    static const int64_t stored[] = {5};
+    kv_rope rope = {.n_rot = 2, .magnitude = 1, .freq = freq};
+    kv_angles angles = {.n_tokens = 1, .stored = stored};
+    for (int able = 0; able < 2; able++) {
+        fake a = make_fake("a:0"), b = make_fake("b:0"), c = make_fake("c:0");
+        finish_fake(&a), finish_fake(&b), finish_fake(&c);
+        if (!able) c.refuses[0] = &kv_op_rope_table;
+        kv_graph g;
+        kv_graph_init(&g);
+        kv_op read = {.name = "read", .check = check_nothing};
+        kv_tensor *table = kv_rope_table(&g, &(kv_rope_table_params){&rope, &angles}, 1);
+        kv_device *homes[] = {&b.device, &c.device, &b.device};
+        for (int i = 0; i < 3; i++)
+            kv_graph_add(&g, &(kv_node){.op = &read, .in = {table}, .params = &i, .home = homes[i]},
+                         sizeof i);
+        kv_plan *p = plan_of(&g, (kv_device *[]){&a.device, &b.device, &c.device}, 3);
+        lines l = dump_of(p);
+        assert_int_equal(l.n, 5);
+        assert_string_equal(l.at[0].op, "rope_table");
+        assert_string_equal(l.at[0].device, "b:0");
+        assert_string_equal(l.at[2].op, able ? "rope_table" : "copy");
+        assert_string_equal(l.at[2].device, "c:0");
+        assert_int_equal(kv_plan_crossing_bytes(p), able ? 0 : 2 * sizeof(float));
+        kv_plan_destroy(p);
+    }
+}
+
+/* A store stays where it is, and a segment with memory of another device is refused by the device itself. */
+static void test_memory_of_another_device(void **state) {
+    (void)state;
+    fake a = make_fake("a:0"), b = make_fake("b:0");
+    finish_fake(&a), finish_fake(&b);
+    kv_op touch = {.name = "touch", .check = check_nothing};
+    b.refuses[0] = &touch;
+    kv_graph g;
+    kv_graph_init(&g);
+    int nothing = 0;
+    kv_node node = {.op = &touch, .params = &nothing, .writes = &nothing, .home = &b.device};
+    g.label = "blk.3";
+    kv_graph_add(&g, &node, sizeof nothing);
+    expect_refusal(&g, (kv_device *[]){&a.device, &b.device}, 2, "touch (blk.3) is on a:0, its store on b:0");
+
+    kv_device *cpu = NULL;
+    assert_int_equal(kv_cpu_device_create(&cpu, 1, 1, KV_CPU_SCALAR), KVANT_OK);
+    glu_case c;
+    open_glu(&c, &a.device);
+    for (size_t i = 0; i < c.graph.nodes.count; i++) c.graph.nodes.at[i]->device = cpu;
+    kv_segment s = {.device = cpu, .nodes = c.graph.nodes.at, .n_nodes = (int32_t)c.graph.nodes.count};
+    c.graph.nodes.at[0]->out->buffer = &(kv_buffer){.device = cpu};
+    assert_int_equal(cpu->prepare(cpu, &s), KVANT_INVALID);
+    assert_string_equal(kv_last_error(), "cpu:1: matmul_glu (blk.0 ffn) has its input on a:0");
+    kv_graph_clear(&c.graph);
+    close_glu(&c);
+    cpu->destroy(cpu);
+}
+
 /* ---- on the CPU */
 
 static void test_dump_names_kernels(void **state) {
@@ -536,13 +737,17 @@ int main(void) {
         cmocka_unit_test(test_what_cannot_be_expanded_moves),
         cmocka_unit_test(test_weights_do_not_move),
         cmocka_unit_test(test_what_nobody_knows_is_refused_by_name),
-        cmocka_unit_test(test_a_graph_on_two_devices_is_refused),
+        cmocka_unit_test(test_what_moves_gets_its_inputs_copied),
         cmocka_unit_test(test_a_node_follows_its_input),
         cmocka_unit_test(test_failures_of_a_device_are_passed_on),
         cmocka_unit_test(test_shapes_that_do_not_fit),
         cmocka_unit_test(test_scratch_is_shared_by_lifetime),
         cmocka_unit_test(test_sharing_changes_no_result),
         cmocka_unit_test(test_a_store_orders_its_nodes),
+        cmocka_unit_test(test_devices_exchange_copies),
+        cmocka_unit_test(test_a_run_that_fails_between_devices),
+        cmocka_unit_test(test_sources_are_made_where_they_are_read),
+        cmocka_unit_test(test_memory_of_another_device),
         cmocka_unit_test(test_dump_names_kernels),
         cmocka_unit_test(test_a_cancelled_run_stops),
     };

@@ -1,11 +1,14 @@
 /* cpu_device.c: memory, preparation and the run loop of the CPU device. A whole segment is one run of the
- * pool: threads take items of the current stage until none is left and meet at a barrier. */
+ * pool: threads take items of the current stage until none is left and meet at a barrier. The caller is one
+ * of the threads, so submit returns when the work is done. Several CPU devices are parts of one machine, each
+ * with threads and memory of its own. */
 #include "device/cpu/cpu_device.h"
 
 #include "base/threads.h"
 #include "device/cpu/cpu_op.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct cpu_device {
     kv_device device;
@@ -18,6 +21,8 @@ static const kv_cpu_op *const drivers[] = {
 #include "device/cpu/cpu_ops.inc"
 #undef KV_CPU_OP
 };
+
+enum { N_CPU_DEVICES = 8 }; /* that one machine may be divided into */
 
 static cpu_device *self(const kv_device *d) { return d->impl; }
 
@@ -33,6 +38,26 @@ static kv_status cpu_alloc(kv_device *d, kv_buffer *out, size_t bytes) {
 static void cpu_release(kv_buffer *b) {
     if (b->handle) kv_pages_unmap(b->handle, b->bytes ? b->bytes : 1);
     *b = (kv_buffer){0};
+}
+
+static kv_status cpu_borrow(kv_device *d, kv_buffer *out, const void *host, size_t bytes) {
+    *out = (kv_buffer){.device = d, .bytes = bytes, .host = (uint8_t *)host};
+    return KVANT_OK;
+}
+
+static kv_status cpu_upload(kv_range to, const void *from) {
+    memcpy(to.buffer->host + to.at, from, to.bytes);
+    return KVANT_OK;
+}
+
+static kv_status cpu_download(void *to, kv_range from) {
+    memcpy(to, from.buffer->host + from.at, from.bytes);
+    return KVANT_OK;
+}
+
+static kv_status cpu_copy(kv_range to, kv_range from) {
+    memcpy(to.buffer->host + to.at, from.buffer->host + from.at, from.bytes);
+    return KVANT_OK;
 }
 
 /* ---- choice of kernels ---- */
@@ -147,11 +172,15 @@ static void bind_shared(kv_segment *s, size_t offset) {
 
 static kv_status cpu_prepare(kv_device *d, kv_segment *s) {
     size_t work = 0, shared = 0;
+    KV_TRY(kv_segment_check_memory(s));
     KV_TRY(prepare_nodes(self(d), s, &work, &shared));
-    size_t threads = (size_t)kv_pool_size(self(d)->pool);
-    KV_TRY(cpu_alloc(d, &s->work, threads * work + shared));
-    s->work_bytes = work;
-    bind_shared(s, threads * work);
+    s->thread_bytes = work;
+    s->work_bytes = (size_t)d->n_threads * work + shared;
+    return KVANT_OK;
+}
+
+static kv_status cpu_bind(kv_device *d, kv_segment *s) {
+    bind_shared(s, (size_t)d->n_threads * s->thread_bytes);
     return KVANT_OK;
 }
 
@@ -191,7 +220,7 @@ static void run_items(job *j, int32_t begin, int32_t end, int32_t phase, void *w
 static void run_thread(void *arg, int32_t thread) {
     job *j = arg;
     const kv_segment *s = j->segment;
-    void *work = s->work.host + (size_t)thread * s->work_bytes;
+    void *work = s->work.host + (size_t)thread * s->thread_bytes;
     int32_t begin = 0;
     for (int32_t stage = 0; stage <= atomic_load(&j->last_stage); stage++) {
         int32_t end = s->stage_ends[stage], phases = 1;
@@ -208,7 +237,7 @@ static void run_thread(void *arg, int32_t thread) {
     }
 }
 
-static kv_status cpu_run(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
+static kv_status cpu_submit(kv_device *d, const kv_segment *s, atomic_bool *cancel) {
     job j = {.segment = s, .pool = self(d)->pool, .cancel = cancel, .last_stage = s->n_stages - 1};
     kv_pool_run(self(d)->pool, run_thread, &j);
     if (j.status) return kv_fail(j.status, "%s", j.message);
@@ -222,31 +251,48 @@ static void cpu_destroy(kv_device *d) {
     kv_free(self(d));
 }
 
-kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads, unsigned flags) {
+static kv_status cpu_open(kv_device **out, int32_t index, const kv_device_options *o) {
     cpu_device *c = kv_alloc(1, sizeof *c);
     if (!c) return KVANT_NO_MEMORY;
-    kv_status status = kv_pool_create(&c->pool, n_threads);
+    kv_status status = kv_pool_create(&c->pool, o->n_threads);
     if (status) {
         kv_free(c);
         return status;
     }
-    c->flags = flags;
-    c->device = (kv_device){.impl = c,
+    c->flags = o->cpu;
+    c->device = (kv_device){.kind = &kv_device_kind_cpu,
+                            .impl = c,
                             .memory_bytes = kv_memory_of_machine(),
+                            .n_threads = o->n_threads,
+                            .kernels = kv_cpu_name(o->cpu),
                             .alloc = cpu_alloc,
                             .release = cpu_release,
+                            .borrow = cpu_borrow,
+                            .upload = cpu_upload,
+                            .download = cpu_download,
+                            .copy = cpu_copy,
                             .weight_layout = cpu_weight_layout,
                             .key_layout = cpu_key_layout,
                             .value_layout = cpu_value_layout,
                             .supports = cpu_supports,
                             .prepare = cpu_prepare,
-                            .run = cpu_run,
+                            .bind = cpu_bind,
+                            .submit = cpu_submit,
                             .kernel_name = cpu_kernel_name,
                             .destroy = cpu_destroy};
     snprintf(c->device.name, sizeof c->device.name, "cpu:%d", index);
     *out = &c->device;
     return KVANT_OK;
 }
+
+kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads, unsigned flags) {
+    return cpu_open(out, index, &(kv_device_options){n_threads, flags});
+}
+
+static int32_t cpu_count(void) { return N_CPU_DEVICES; }
+
+const kv_device_kind kv_device_kind_cpu = {
+    .name = "cpu", .shares_memory = true, .count = cpu_count, .open = cpu_open};
 
 struct kv_pool *kv_cpu_device_pool(const kv_device *d) {
     return self(d)->pool;
