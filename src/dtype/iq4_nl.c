@@ -1,6 +1,7 @@
 /* iq4_nl: 4 bits that name one of sixteen levels, blocks of 32 with an f16 scale. */
 #include "dtype/iq4_nl.h"
 
+#include "dtype/close.h"
 #include "dtype/dtype.h"
 #include "dtype/fit.h"
 #include "dtype/quant.h"
@@ -8,6 +9,7 @@
 enum { HALF = KV_IQ4_NL_ELEMS / 2 };
 
 static const int8_t levels[16] = KV_IQ4_LEVELS;
+static const float close_levels[16] = KV_IQ4_LEVELS;
 
 static void decode(float *dst, const void *src, int64_t n) {
     const kv_iq4_nl_block *block = src;
@@ -38,6 +40,27 @@ static void encode(void *dst, const float *src, int64_t n) {
     for (int64_t b = 0; b < n / KV_IQ4_NL_ELEMS; b++) encode_block(block + b, src + b * KV_IQ4_NL_ELEMS);
 }
 
+static void pack(void *dst, const kv_close_code *code) {
+    kv_iq4_nl_block *block = dst;
+    block->scale = code->first;
+    kv_pack_nibbles(block->quants, code->quants);
+}
+
+const kv_close_format kv_close_iq4_nl = {
+    .kind = KV_CLOSE_SCALE,
+    .n_levels = 16,
+    .lowest = -127,
+    .levels = close_levels,
+    .tries = {{0.92f, 0.95f, 0.97f, 1, 1.03f, 1.07f, 1.13f, 1.17f, -0.92f, -0.95f, -0.98f, -1.01f, -1.05f,
+               -1.09f, -1.13f, -1.18f}},
+    .block_bytes = sizeof(kv_iq4_nl_block),
+    .pack = pack,
+};
+
+static void encode_close(void *dst, const float *src, int64_t n) {
+    kv_close_encode(dst, src, n, &kv_close_iq4_nl);
+}
+
 const kv_dtype kv_dtype_iq4_nl = {
     .name = "iq4_nl",
     .gguf_id = 20,
@@ -47,6 +70,7 @@ const kv_dtype kv_dtype_iq4_nl = {
     .plane_bytes = {2, KV_IQ4_NL_ELEMS / 2},
     .decode = decode,
     .encode = encode,
+    .encode_close = encode_close,
     .act_8bit = true,
     .caches = true,
 };

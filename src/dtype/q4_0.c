@@ -2,6 +2,7 @@
  * whatever its sign. */
 #include "dtype/q4_0.h"
 
+#include "dtype/close.h"
 #include "dtype/dtype.h"
 #include "dtype/quant.h"
 
@@ -31,6 +32,26 @@ static void encode(void *dst, const float *src, int64_t n) {
     }
 }
 
+static void pack(void *dst, const kv_close_code *code) {
+    kv_q4_0_block *block = dst;
+    block->scale = code->first;
+    kv_pack_nibbles(block->quants, code->quants);
+}
+
+const kv_close_format kv_close_q4_0 = {
+    .kind = KV_CLOSE_SCALE,
+    .n_levels = 16,
+    .lowest = -8,
+    .tries = {{0.91f, 0.93f, 0.95f, 0.97f, 0.99f, 1.01f, 1.03f, 1.11f, 1.15f, -0.9f, -0.93f, -0.95f, -0.97f,
+               -0.99f, -1.01f, -1.04f}},
+    .block_bytes = sizeof(kv_q4_0_block),
+    .pack = pack,
+};
+
+static void encode_close(void *dst, const float *src, int64_t n) {
+    kv_close_encode(dst, src, n, &kv_close_q4_0);
+}
+
 const kv_dtype kv_dtype_q4_0 = {
     .name = "q4_0",
     .gguf_id = 2,
@@ -40,6 +61,7 @@ const kv_dtype kv_dtype_q4_0 = {
     .plane_bytes = {2, KV_Q4_0_ELEMS / 2},
     .decode = decode,
     .encode = encode,
+    .encode_close = encode_close,
     .act_8bit = true,
     .caches = true,
 };

@@ -1,6 +1,7 @@
 /* q4_1: 4 bits, blocks of 32 with scale and minimum in f16. */
 #include "dtype/q4_1.h"
 
+#include "dtype/close.h"
 #include "dtype/dtype.h"
 #include "dtype/quant.h"
 
@@ -33,6 +34,28 @@ static void encode(void *dst, const float *src, int64_t n) {
     }
 }
 
+static void pack(void *dst, const kv_close_code *code) {
+    kv_q4_1_block *block = dst;
+    block->scale = code->first;
+    block->min = code->second;
+    kv_pack_nibbles(block->quants, code->quants);
+}
+
+const kv_close_format kv_close_q4_1 = {
+    .kind = KV_CLOSE_MIN,
+    .n_levels = 16,
+    .tries = {{-0.03f, -0.02f, -0.01f, -0.01f, 0, 0, 0, 0.01f, 0.01f, 0.01f, 0.02f, 0.02f, 0.02f, 0.03f,
+               0.03f, 0.04f},
+              {0.01f, 0.03f, 0, 0.02f, -0.01f, 0.02f, 0.04f, -0.02f, 0.01f, 0.03f, -0.01f, 0, 0.02f, -0.02f,
+               0.01f, 0}},
+    .block_bytes = sizeof(kv_q4_1_block),
+    .pack = pack,
+};
+
+static void encode_close(void *dst, const float *src, int64_t n) {
+    kv_close_encode(dst, src, n, &kv_close_q4_1);
+}
+
 const kv_dtype kv_dtype_q4_1 = {
     .name = "q4_1",
     .gguf_id = 3,
@@ -42,6 +65,7 @@ const kv_dtype kv_dtype_q4_1 = {
     .plane_bytes = {4, KV_Q4_1_ELEMS / 2},
     .decode = decode,
     .encode = encode,
+    .encode_close = encode_close,
     .act_8bit = true,
     .caches = true,
 };

@@ -2,6 +2,7 @@
  * whatever its sign. */
 #include "dtype/q5_0.h"
 
+#include "dtype/close.h"
 #include "dtype/dtype.h"
 #include "dtype/quant.h"
 
@@ -36,6 +37,27 @@ static void encode(void *dst, const float *src, int64_t n) {
     }
 }
 
+static void pack(void *dst, const kv_close_code *code) {
+    kv_q5_0_block *block = dst;
+    block->scale = code->first;
+    block->high = kv_pack_bits(code->quants, 4);
+    kv_pack_nibbles(block->quants, code->quants);
+}
+
+const kv_close_format kv_close_q5_0 = {
+    .kind = KV_CLOSE_SCALE,
+    .n_levels = 32,
+    .lowest = -16,
+    .tries = {{0.96f, 0.98f, 0.99f, 1, 1.02f, 1.05f, 1.06f, 1.07f, 1.08f, 1.13f, 1.15f, -0.96f, -0.98f,
+               -0.99f, -1, -1.02f}},
+    .block_bytes = sizeof(kv_q5_0_block),
+    .pack = pack,
+};
+
+static void encode_close(void *dst, const float *src, int64_t n) {
+    kv_close_encode(dst, src, n, &kv_close_q5_0);
+}
+
 const kv_dtype kv_dtype_q5_0 = {
     .name = "q5_0",
     .gguf_id = 6,
@@ -45,6 +67,7 @@ const kv_dtype kv_dtype_q5_0 = {
     .plane_bytes = {2, 4, KV_Q5_0_ELEMS / 2},
     .decode = decode,
     .encode = encode,
+    .encode_close = encode_close,
     .act_8bit = true,
     .caches = true,
 };

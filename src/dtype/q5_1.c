@@ -1,6 +1,7 @@
 /* q5_1: 5 bits, blocks of 32 with scale and minimum in f16. */
 #include "dtype/q5_1.h"
 
+#include "dtype/close.h"
 #include "dtype/dtype.h"
 #include "dtype/quant.h"
 
@@ -38,6 +39,29 @@ static void encode(void *dst, const float *src, int64_t n) {
     }
 }
 
+static void pack(void *dst, const kv_close_code *code) {
+    kv_q5_1_block *block = dst;
+    block->scale = code->first;
+    block->min = code->second;
+    block->high = kv_pack_bits(code->quants, 4);
+    kv_pack_nibbles(block->quants, code->quants);
+}
+
+const kv_close_format kv_close_q5_1 = {
+    .kind = KV_CLOSE_MIN,
+    .n_levels = 32,
+    .tries = {{-0.03f, -0.03f, -0.03f, -0.03f, -0.01f, -0.01f, -0.01f, 0, 0, 0, 0, 0, 0.01f, 0.01f, 0.01f,
+               0.02f},
+              {-0.03f, -0.01f, 0, 0.01f, -0.03f, 0, 0.01f, -0.03f, -0.01f, 0, 0.01f, 0.02f, -0.01f, 0, 0.01f,
+               0}},
+    .block_bytes = sizeof(kv_q5_1_block),
+    .pack = pack,
+};
+
+static void encode_close(void *dst, const float *src, int64_t n) {
+    kv_close_encode(dst, src, n, &kv_close_q5_1);
+}
+
 const kv_dtype kv_dtype_q5_1 = {
     .name = "q5_1",
     .gguf_id = 7,
@@ -47,6 +71,7 @@ const kv_dtype kv_dtype_q5_1 = {
     .plane_bytes = {4, 4, KV_Q5_1_ELEMS / 2},
     .decode = decode,
     .encode = encode,
+    .encode_close = encode_close,
     .act_8bit = true,
     .caches = true,
 };

@@ -37,6 +37,9 @@ static const struct expected {
     {"q6_k", 14, 256, 210, .0171, .002},
     {"iq4_nl", 20, 32, 18, .0743, 0},
     {"iq4_xs", 23, 256, 136, .0751, .002},
+    {"n3", -1, 32, 14, .1420, .02},
+    {"n4", -1, 32, 18, .0683, .02},
+    {"n6", -1, 32, 26, .0177, .02},
     {"a8", -1, 32, 40, .00539, 1e-6},
 };
 
@@ -92,7 +95,7 @@ static void check_description(const kv_dtype *d) {
     assert_non_null(d->encode);
     assert_ptr_equal(kv_dtype_by_name(d->name), d);
     assert_ptr_equal(kv_dtype_by_gguf_id(d->gguf_id), d->gguf_id < 0 ? NULL : d);
-    assert_int_equal(d->act_8bit, d->gguf_id > 1 && d->gguf_id != 30);
+    assert_int_equal(d->act_8bit, d->block_elems > 1 && strcmp(d->name, "a8") != 0);
 }
 
 static void test_registry(void **state) {
