@@ -1,44 +1,77 @@
-/* check_attend.c: checks of score and accumulate over the layout rows. shape: n = head dimension, rows =
- * cells, columns = queries, gap = bytes between cells, which hold rubbish. Now and then a cell holds rubbish
- * too. */
+/* check_attend.c: checks of score and accumulate. shape: n = head dimension, rows = cells, columns = queries,
+ * gap = bytes between cells, or tiles of cells, which hold rubbish. Now and then a cell holds rubbish too. */
+#include "base/half.h"
 #include "base/memory.h"
 #include "device/cpu/check_case.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_HEAD_DIM = 1024, MAX_CELLS = 64, STEP = 80 /* numbers of s or p from one query to the next */ };
+enum {
+    MAX_HEAD_DIM = 1024,
+    MAX_CELLS = 64,
+    MAX_CELL_BYTES = MAX_HEAD_DIM * 4,
+    STEP = 80 /* numbers of s or p from one query to the next */
+};
+
+static const kv_layout *layout_of(const kv_check_case *c) {
+    return c->kernel->layout ? c->kernel->layout : &kv_layout_rows;
+}
 
 static void pick(kv_check_case *c) {
     static const int32_t dims[] = {32,  64,  64,  80, 96, 112, 128, 160, 192,
                                    256, 320, 576, 1,  5,  24,  40,  65,  100};
     static const int32_t cells[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64};
     static const int32_t queries[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 30, 32, 33, 64};
+    const size_t tile = (size_t)layout_of(c)->tile;
     c->shape.n = kv_check_choose(c, dims, sizeof dims / sizeof *dims);
     c->shape.n = (int64_t)kv_round_up((size_t)c->shape.n, (size_t)c->shape.dtype->block_elems);
     c->shape.rows = (int32_t)kv_check_choose(c, cells, sizeof cells / sizeof *cells);
+    c->shape.rows = (int32_t)kv_round_up((size_t)c->shape.rows, tile);
     c->shape.columns = (int32_t)kv_check_choose(c, queries, sizeof queries / sizeof *queries);
-    c->shape.gap = (int32_t)kv_check_between(c, 0, 1) * c->shape.dtype->block_bytes;
+    c->shape.gap = (int32_t)kv_check_between(c, 0, 1) * c->shape.dtype->block_bytes * (int32_t)tile;
     if (kv_check_chance(c, 0.3)) c->bad = (int32_t)kv_check_between(c, 0, c->shape.rows - 1);
 }
 
 static size_t head_bytes(const kv_check_case *c) { return kv_dtype_bytes(c->shape.dtype, c->shape.n); }
-static size_t cell_bytes(const kv_check_case *c) { return head_bytes(c) + (size_t)c->shape.gap; }
+/* From one tile to the next; a cell is a tile in rows. */
+static size_t tile_bytes(const kv_check_case *c) {
+    return head_bytes(c) * (size_t)layout_of(c)->tile + (size_t)c->shape.gap;
+}
+static uint8_t *tile_of(const kv_check_case *c, int32_t i) {
+    return c->in[0].at + (size_t)(i / layout_of(c)->tile) * tile_bytes(c);
+}
+
+/* Cell i, as it is coded in rows. */
+static void put_cell(kv_check_case *c, int32_t i, const uint8_t *plain) {
+    const kv_layout *l = layout_of(c);
+    kv_layout_pack(l, c->shape.dtype, c->shape.n, tile_of(c, i), plain, i % l->tile, 1);
+}
+static void get_cell(const kv_check_case *c, int32_t i, uint8_t *plain) {
+    const kv_layout *l = layout_of(c);
+    kv_layout_unpack(l, c->shape.dtype, c->shape.n, plain, tile_of(c, i), i % l->tile, 1);
+}
 
 /* in[0] = cells. Past the last head nothing can be read. */
 static kv_status setup_cells(kv_check_case *c) {
     const kv_check_shape *s = &c->shape;
+    uint8_t plain[MAX_CELL_BYTES];
     kv_check_pattern pattern = c->pattern;
     if (pattern == KV_CHECK_SPECIAL) c->pattern = KV_CHECK_NORMAL; /* only rubbish has Inf and NaN */
-    kv_status status = kv_fence_open(&c->in[0], cell_bytes(c) * (size_t)(s->rows - 1) + head_bytes(c),
-                                     s->dtype == &kv_dtype_f32 ? 4 : 2);
-    for (int32_t i = 0; !status && i < s->rows; i++)
-        if (i != c->bad) status = kv_check_coded(c, s->dtype, c->in[0].at + (size_t)i * cell_bytes(c), s->n);
+    size_t bytes = tile_bytes(c) * (size_t)(s->rows / layout_of(c)->tile) - (size_t)s->gap;
+    kv_status status = kv_fence_open(&c->in[0], bytes, s->dtype == &kv_dtype_f32 ? 4 : 2);
+    for (int32_t i = 0; !status && i < s->rows; i++) {
+        if (i == c->bad) continue;
+        status = kv_check_coded(c, s->dtype, plain, s->n);
+        if (!status) put_cell(c, i, plain);
+    }
     return status;
 }
 
 static const float *cell(const kv_check_case *c, float *x, int32_t i) {
-    c->shape.dtype->decode(x, c->in[0].at + (size_t)i * cell_bytes(c), c->shape.n);
+    uint8_t plain[MAX_CELL_BYTES];
+    get_cell(c, i, plain);
+    c->shape.dtype->decode(x, plain, c->shape.n);
     return x;
 }
 
@@ -65,7 +98,7 @@ static void run_score(kv_check_case *c) {
                           .n_q = c->shape.columns,
                           .head_dim = (int32_t)c->shape.n,
                           .k = c->in[0].at,
-                          .k_bytes = cell_bytes(c),
+                          .k_bytes = tile_bytes(c),
                           .n_cells = c->shape.rows,
                           .dtype = c->shape.dtype};
     c->kernel->score(&args);
@@ -143,34 +176,64 @@ static void run_accumulate(kv_check_case *c) {
                                .n_q = c->shape.columns,
                                .head_dim = (int32_t)c->shape.n,
                                .v = c->in[0].at,
-                               .v_bytes = cell_bytes(c),
+                               .v_bytes = tile_bytes(c),
                                .n_cells = c->shape.rows,
                                .dtype = c->shape.dtype};
     c->kernel->accumulate(&args);
 }
 
-static void verify_accumulate(kv_check_case *c) {
-    const float *p = (const float *)c->in[1].at, *before = (const float *)c->in[2].at,
-                *o = (const float *)c->out.at;
-    static const double k = MAX_CELLS + 4;
-    for (int32_t j = 0; j < c->shape.columns; j++) {
-        double sum[MAX_HEAD_DIM], terms[MAX_HEAD_DIM];
-        for (int64_t d = 0; d < c->shape.n; d++) {
-            sum[d] = (double)before[j * c->shape.n + d];
-            terms[d] = fabs(sum[d]);
+/* What rounding p to whole steps may cost output d of a query, for each block of V; see kernel.h. The first
+ * plane of a block is its scale in f16, in front of its minimum if it has one. */
+static void add_steps(const kv_check_case *c, const float *p, double bound[]) {
+    const kv_dtype *d = c->shape.dtype;
+    uint8_t plain[MAX_CELL_BYTES];
+    float x[MAX_HEAD_DIM];
+    double largest[MAX_HEAD_DIM] = {0}, quants[MAX_HEAD_DIM] = {0};
+    for (int32_t i = 0; i < c->shape.rows; i++) {
+        if (p[i] == 0) continue;
+        get_cell(c, i, plain);
+        d->decode(x, plain, c->shape.n);
+        for (int64_t k = 0; k < c->shape.n; k++) {
+            uint16_t pair[2];
+            memcpy(pair, plain + k / d->block_elems * d->block_bytes, sizeof pair);
+            double scale = fabs((double)kv_f16_to_f32(pair[0]));
+            double min = d->plane_bytes[0] == 4 ? (double)kv_f16_to_f32(pair[1]) : 0;
+            largest[k] = fmax(largest[k], (double)p[i] * scale);
+            if (scale > 0) quants[k] += fabs((double)x[k] - min) / scale;
         }
-        for (int32_t i = 0; i < c->shape.rows; i++) {
-            float x[MAX_HEAD_DIM];
-            cell(c, x, i);
-            for (int64_t d = 0; d < c->shape.n && p[j * STEP + i] != 0; d++) {
-                double product = (double)p[j * STEP + i] * (double)x[d];
-                sum[d] += product;
-                terms[d] += fabs(product);
-            }
-        }
-        for (int64_t d = 0; d < c->shape.n; d++)
-            kv_check_close(c, j * c->shape.n + d, o[j * c->shape.n + d], sum[d], terms[d], k);
     }
+    const int levels = c->kernel->cpu & KV_CPU_AVX512 ? 255 : 127;
+    for (int64_t k = 0; k < c->shape.n; k++) bound[k] += 0.5 * largest[k] / levels * quants[k];
+}
+
+static void verify_query(kv_check_case *c, int32_t j) {
+    const float *p = (const float *)c->in[1].at + j * STEP;
+    const float *before = (const float *)c->in[2].at + j * c->shape.n, *o = (const float *)c->out.at;
+    static const double k = MAX_CELLS + 4;
+    double sum[MAX_HEAD_DIM], terms[MAX_HEAD_DIM], steps[MAX_HEAD_DIM] = {0};
+    for (int64_t d = 0; d < c->shape.n; d++) {
+        sum[d] = (double)before[d];
+        terms[d] = fabs(sum[d]);
+    }
+    for (int32_t i = 0; i < c->shape.rows; i++) {
+        float x[MAX_HEAD_DIM];
+        cell(c, x, i);
+        for (int64_t d = 0; d < c->shape.n && p[i] != 0; d++) {
+            double product = (double)p[i] * (double)x[d];
+            sum[d] += product;
+            terms[d] += fabs(product);
+        }
+    }
+    if (c->kernel->b) add_steps(c, p, steps);
+    for (int64_t d = 0; d < c->shape.n; d++) {
+        if (terms[d] > 1e38) continue; /* may overflow on the way */
+        kv_check_within(c, j * c->shape.n + d, o[j * c->shape.n + d], sum[d],
+                        k * (0x1p-24 * terms[d] + 0x1p-149) + steps[d]);
+    }
+}
+
+static void verify_accumulate(kv_check_case *c) {
+    for (int32_t j = 0; j < c->shape.columns; j++) verify_query(c, j);
 }
 
 const kv_check_role kv_check_accumulate = {.pick = pick,

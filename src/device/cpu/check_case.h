@@ -84,3 +84,5 @@ void kv_check_fault(kv_check_case *c, const char *format, ...) __attribute__((fo
 /* Result number i is right if it is within k roundings of `terms`, the sum of the magnitudes that went into
  * it. */
 void kv_check_close(kv_check_case *c, int64_t i, float got, double want, double terms, double k);
+/* The same with a bound of its own. */
+void kv_check_within(kv_check_case *c, int64_t i, float got, double want, double bound);

@@ -52,9 +52,29 @@ static inline void kv_vec_load_half_pairs(kv_vec *first, kv_vec *second, const u
     *second = _mm256_cvtph_ps(_mm256_extracti128_si256(both, 1));
 }
 
+/* 64 numbers from 0 to 255 as bytes. Groups of four stay together; those that began at number i (a multiple
+ * of 4) begin at byte kv_packed_at(i), and kv_packed_at(i + j) is the sum where i and j have no bit in
+ * common.
+ */
+static inline void kv_bytes_pack(uint8_t p[64], const kv_vec_int v[8]) {
+    for (int i = 0; i < 8; i += 4) {
+        __m256i low = _mm256_packus_epi32(v[i], v[i + 1]), high = _mm256_packus_epi32(v[i + 2], v[i + 3]);
+        _mm256_storeu_si256((__m256i *)(p + 8 * i), _mm256_packus_epi16(low, high));
+    }
+}
+static inline int kv_packed_at(int i) { return i / 32 * 32 + i % 32 / 8 * 4 + i % 8 * 4; }
+
+/* For 4 rows of 32 bits each, which follow each other in memory: byte r of lane i is byte (from + i) / 8 of
+ * row r; from = 0, 8, 16 or 24. */
+static inline kv_bytes kv_bytes_bit_rows(const uint8_t p[16], int from) {
+    __m256i rows = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+    return _mm256_shuffle_epi8(rows, _mm256_add_epi8(_mm256_set1_epi32(0x0c080400), kv_bytes_set(from / 8)));
+}
+
 /* ---- dot products of weights w and activations x, 4 bytes in each lane */
 
-enum { KV_DOT_SIGNED = 1 }; /* whether signed weights are multiplied as they are */
+enum { KV_DOT_SIGNED = 1 };   /* whether signed weights are multiplied as they are */
+enum { KV_DOT_WEIGHT = 127 }; /* the largest weight that signed bytes of any size can be multiplied by */
 
 typedef __m256i kv_dot; /* a running sum: pairs in 16 bits */
 
@@ -72,6 +92,12 @@ static inline kv_dot kv_dot_add(kv_dot sum, kv_bytes w, kv_bytes x, bool is_sign
     return _mm256_add_epi16(sum, kv_dot_first(w, x, is_signed));
 }
 static inline kv_vec_int kv_dot_sum(kv_dot sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+/* sum + n dot products, as many as a kv_dot takes. */
+static inline kv_vec_int kv_dot_add_to(kv_vec_int sum, const kv_bytes w[], const kv_bytes x[], int n) {
+    kv_dot dot = kv_dot_first(w[0], x[0], false);
+    for (int i = 1; i < n; i++) dot = kv_dot_add(dot, w[i], x[i], false);
+    return kv_vec_int_add(sum, kv_dot_sum(dot));
+}
 
 /* weight * the sum of x[j][0..15] for each of the first n <= KV_LANES / 2 rows at kv_half_sum_at(j), of
  * x[j][16..31] at kv_half_sum_at(j) + KV_HALF_SUM; weight < 64. */

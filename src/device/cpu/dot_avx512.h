@@ -52,9 +52,28 @@ static inline void kv_vec_load_half_pairs(kv_vec *first, kv_vec *second, const u
     *second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(both, 1));
 }
 
+/* 64 numbers from 0 to 255 as bytes. Groups of four stay together; those that began at number i (a multiple
+ * of 4) begin at byte kv_packed_at(i), and kv_packed_at(i + j) is the sum where i and j have no bit in
+ * common.
+ */
+static inline void kv_bytes_pack(uint8_t p[64], const kv_vec_int v[4]) {
+    __m512i low = _mm512_packus_epi32(v[0], v[1]), high = _mm512_packus_epi32(v[2], v[3]);
+    _mm512_storeu_si512(p, _mm512_packus_epi16(low, high));
+}
+static inline int kv_packed_at(int i) { return i / 16 * 4 + i % 16 * 4; }
+
+/* For 4 rows of 32 bits each, which follow each other in memory: byte r of lane i is byte (from + i) / 8 of
+ * row r; from = 0 or 16. */
+static inline kv_bytes kv_bytes_bit_rows(const uint8_t p[16], int from) {
+    __m512i rows = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+    const __m512i first = _mm512_inserti64x4(_mm512_set1_epi32(0x0c080400), _mm256_set1_epi32(0x0d090501), 1);
+    return _mm512_shuffle_epi8(rows, _mm512_add_epi8(first, kv_bytes_set(from / 8)));
+}
+
 /* ---- dot products of weights w and activations x, 4 bytes in each lane */
 
-enum { KV_DOT_SIGNED = 0 }; /* whether signed weights are multiplied as they are */
+enum { KV_DOT_SIGNED = 0 };   /* whether signed weights are multiplied as they are */
+enum { KV_DOT_WEIGHT = 255 }; /* the largest weight that signed bytes of any size can be multiplied by */
 
 typedef __m512i kv_dot; /* a running sum */
 
@@ -69,6 +88,11 @@ static inline kv_dot kv_dot_add(kv_dot sum, kv_bytes w, kv_bytes x, bool is_sign
     return _mm512_dpbusd_epi32(sum, w, x);
 }
 static inline kv_vec_int kv_dot_sum(kv_dot sum) { return sum; }
+/* sum + n dot products, as many as a kv_dot takes. */
+static inline kv_vec_int kv_dot_add_to(kv_vec_int sum, const kv_bytes w[], const kv_bytes x[], int n) {
+    for (int i = 0; i < n; i++) sum = _mm512_dpbusd_epi32(sum, w[i], x[i]);
+    return sum;
+}
 
 /* weight * the sum of x[j][0..15] for each of the first n <= KV_LANES / 2 rows at kv_half_sum_at(j), of
  * x[j][16..31] at kv_half_sum_at(j) + KV_HALF_SUM: 8 rows x 8 partial sums, then an adding transposition

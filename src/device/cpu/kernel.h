@@ -63,15 +63,22 @@ typedef struct kv_score_args {
 typedef void kv_score_fn(const kv_score_args *args);
 
 /* accumulate: o[i][d] += sum over c of p[i * p_step + c] * V[c][d]. A probability that is exactly 0 skips its
- * cell: unused cells may hold anything, NaN included. */
+ * cell: unused cells may hold anything, NaN included. p is not negative.
+ *
+ * Layouts with tiles: n_cells is a multiple of the tile, and head_dim of a block.
+ *
+ * b = a8: probabilities may be rounded. For each block of V, p * scale of the (at most 64) cells, whatever
+ * the sign of the scale, becomes a whole number of steps, the largest 255 steps, or 127 where the instruction
+ * set multiplies no more. The error of o is at most half a step * the sum of |quant| over the cells, beside
+ * f32 rounding; products below 2^-100 may count as 0. */
 typedef struct kv_accumulate_args {
     float *o; /* n_q x head_dim, contiguous, aligned to 64 */
     const float *p;
     size_t p_step;
     int32_t n_q, head_dim;
-    const void *v;
-    size_t v_bytes;
-    int32_t n_cells;
+    const void *v;   /* this head's part of the first cell, or of the first tile */
+    size_t v_bytes;  /* from one cell, or tile, to the next */
+    int32_t n_cells; /* 1 to 64; p has as many for each query */
     const kv_dtype *dtype;
 } kv_accumulate_args;
 typedef void kv_accumulate_fn(const kv_accumulate_args *args);

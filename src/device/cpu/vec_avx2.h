@@ -2,6 +2,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -128,7 +129,25 @@ static inline kv_vec_int kv_vec_if_nan(kv_vec a, kv_vec_int b, kv_vec_int c) {
     return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(c), _mm256_castsi256_ps(b), nan));
 }
 
+/* All bits set in the lanes where a is not 0. */
+static inline kv_vec_int kv_vec_int_where(kv_vec_int a) {
+    return _mm256_xor_si256(_mm256_cmpeq_epi32(a, _mm256_setzero_si256()), _mm256_set1_epi32(-1));
+}
+
 /* ---- across lanes */
+
+static inline bool kv_vec_int_any_negative(kv_vec_int v) {
+    return _mm256_movemask_ps(_mm256_castsi256_ps(v)) != 0;
+}
+/* Lanes i < 4 are v[i] folded to one number. */
+typedef kv_vec_int kv_vec_int_fold_fn(kv_vec_int a, kv_vec_int b);
+static inline __attribute__((always_inline)) kv_vec_int kv_vec_int_fold_4(const kv_vec_int v[4],
+                                                                          kv_vec_int_fold_fn *fold) {
+    kv_vec_int ab = fold(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+    kv_vec_int cd = fold(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+    kv_vec_int all = fold(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    return fold(all, _mm256_permute2x128_si256(all, all, 1));
+}
 
 static inline float kv_vec_sum(kv_vec v) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

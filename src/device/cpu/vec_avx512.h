@@ -2,6 +2,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { KV_LANES = 16 };
@@ -103,7 +104,24 @@ static inline kv_vec_int kv_vec_if_nan(kv_vec a, kv_vec_int b, kv_vec_int c) {
     return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), c, b);
 }
 
+/* All bits set in the lanes where a is not 0. */
+static inline kv_vec_int kv_vec_int_where(kv_vec_int a) {
+    return _mm512_movm_epi32(_mm512_test_epi32_mask(a, a));
+}
+
 /* ---- across lanes */
+
+static inline bool kv_vec_int_any_negative(kv_vec_int v) { return _mm512_movepi32_mask(v) != 0; }
+/* Lanes i < 4 are v[i] folded to one number. */
+typedef kv_vec_int kv_vec_int_fold_fn(kv_vec_int a, kv_vec_int b);
+static inline __attribute__((always_inline)) kv_vec_int kv_vec_int_fold_4(const kv_vec_int v[4],
+                                                                          kv_vec_int_fold_fn *fold) {
+    kv_vec_int ab = fold(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    kv_vec_int cd = fold(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+    kv_vec_int all = fold(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    all = fold(all, _mm512_shuffle_i32x4(all, all, 0x4e));
+    return fold(all, _mm512_shuffle_i32x4(all, all, 0xb1));
+}
 
 static inline float kv_vec_sum(kv_vec v) { return _mm512_reduce_add_ps(v); }
 static inline int32_t kv_vec_int_sum(kv_vec_int v) { return _mm512_reduce_add_epi32(v); }

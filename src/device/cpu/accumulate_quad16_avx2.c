@@ -1,0 +1,9 @@
+/* accumulate_quad16_avx2.c: accumulate for V in quad16 with probabilities of 8 bits, AVX2. */
+#include "device/cpu/accumulate_blocks_vec.h"
+
+KV_ACCUMULATE_QUAD16(q8_0, avx2)
+KV_ACCUMULATE_QUAD16(q4_0, avx2)
+KV_ACCUMULATE_QUAD16(q4_1, avx2)
+KV_ACCUMULATE_QUAD16(q5_0, avx2)
+KV_ACCUMULATE_QUAD16(q5_1, avx2)
+KV_ACCUMULATE_QUAD16(iq4_nl, avx2)
