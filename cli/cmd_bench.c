@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum { WARM_UP = 64 };
 
@@ -38,11 +37,6 @@ typedef struct figure {
     double bytes; /* read in one repetition */
 } figure;
 
-static double peak_rss_mib(void) {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) ? 0 : (double)usage.ru_maxrss / 1024;
-}
-
 static void print_figure(const bench *b, const figure *f) {
     size_t n_reps = (size_t)b->options->bench_reps;
     double median = cli_median(b->seconds, n_reps), least = b->seconds[0]; /* sorted now */
@@ -55,7 +49,7 @@ static void print_figure(const bench *b, const figure *f) {
                                "\"gb_s\": %.3f, \"bw_share\": %.4f}\n"
                              : "%-8s %6d  %-7s %-7s %7d %5d %10.6f %10.6f %10.2f %9.1f %8.3f %8.4f\n";
     printf(format, f->test, f->depth, b->type_k, b->type_v, b->runtime.info.n_threads, f->n, median, least,
-           (double)f->n / median, peak_rss_mib(), gb_s, share);
+           (double)f->n / median, cli_peak_rss_mib(), gb_s, share);
     fflush(stdout);
 }
 

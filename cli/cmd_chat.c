@@ -54,6 +54,7 @@ static int reply(conversation *c) {
     cli_interrupt_clear();
     if (!status || cancelled) cli_write("\n", 1);
     if (status && !cancelled) return cli_failed(status);
+    cli_report_trim(&result);
     cli_totals_add(&c->totals, &result, kvant_seq_tokens(c->runtime.session, 0));
     if (cancelled)
         cli_note("[stopped]");

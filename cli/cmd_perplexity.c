@@ -1,8 +1,9 @@
 /* cmd_perplexity.c: windows of a text, each on an empty cache; what stands in the second half of a window is
  * predicted from all that stands before it there. The mean negative log likelihood gives the perplexity; a
- * saved run of the same windows gives the KL divergence of this run from it.
+ * saved run of the same windows gives the KL divergence of this run from it. With --context the text is one
+ * stream instead: stream.h.
  *
- * Logits are asked for in pieces of at most LOGITS_BYTES, so that memory does not grow with the vocabulary.
+ * Logits are asked for in pieces (cli_logits_rows), so that memory does not grow with the vocabulary.
  */
 #include "base/memory.h"
 #include "cli.h"
@@ -12,12 +13,11 @@
 #include "logits_file.h"
 #include "runtime.h"
 #include "statistics.h"
+#include "stream.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { LOGITS_BYTES = 64 << 20 };
 
 typedef struct measurement {
     cli_runtime runtime;
@@ -32,38 +32,17 @@ typedef struct measurement {
     int64_t n_rows;  /* predictions so far */
 } measurement;
 
-/* log(sum exp), and the likeliest token. */
-static double log_sum_exp(const float *logits, int32_t n, int32_t *best) {
-    int32_t top = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[top]) top = i;
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)logits[top]);
-    *best = top;
-    return (double)logits[top] + log(sum);
-}
-
-/* KL(base || this) of one prediction. */
-static double divergence(const float *base, double base_norm, const float *logits, double norm, int32_t n) {
-    double kl = 0;
-    for (int32_t i = 0; i < n; i++) {
-        double log_p = (double)base[i] - base_norm;
-        kl += exp(log_p) * (log_p - ((double)logits[i] - norm));
-    }
-    return kl;
-}
-
 static kvant_status score_row(measurement *m, const float *logits, kvant_token next) {
     int32_t n = m->plan.n_vocab, best, base_best;
-    double norm = log_sum_exp(logits, n, &best), nll = norm - (double)logits[next];
+    double norm = cli_log_sum_exp(logits, n, &best), nll = norm - (double)logits[next];
     cli_mean_add(&m->nll, nll);
     if (m->base) {
         cli_logits_read(m->base, m->n_rows, m->base_logits);
-        double base_norm = log_sum_exp(m->base_logits, n, &base_best);
+        double base_norm = cli_log_sum_exp(m->base_logits, n, &base_best);
         double base_nll = base_norm - (double)m->base_logits[next];
         cli_mean_add(&m->base_nll, base_nll);
         cli_mean_add(&m->nll_difference, nll - base_nll);
-        cli_mean_add(&m->kl, divergence(m->base_logits, base_norm, logits, norm, n));
+        cli_mean_add(&m->kl, cli_divergence(m->base_logits, base_norm, logits, norm, n));
         m->n_agree += best == base_best;
     }
     m->n_rows++;
@@ -78,11 +57,11 @@ static kvant_status eval(measurement *m, const kvant_token *tokens, int32_t n, k
 /* window = n_window tokens; the logits at position i predict the token at i + 1. */
 static kvant_status score_window(measurement *m, const kvant_token *window) {
     int32_t end = m->plan.n_window - 1, at = end - m->plan.n_scored;
-    int32_t most = LOGITS_BYTES / (int32_t)sizeof(float) / m->plan.n_vocab;
+    int32_t most = cli_logits_rows(m->plan.n_vocab);
     kvant_status status = kvant_seq_clear(m->runtime.session, 0);
     if (!status) status = eval(m, window, at, KVANT_LOGITS_NONE);
     while (!status && at < end) {
-        int32_t n = end - at < most ? end - at : most > 1 ? most : 1;
+        int32_t n = end - at < most ? end - at : most;
         status = eval(m, window + at, n, KVANT_LOGITS_ALL);
         for (int32_t i = 0; i < n && !status; i++)
             status = score_row(m, kvant_logits(m->runtime.session, i), window[at + i + 1]);
@@ -188,22 +167,37 @@ static int commit_save(measurement *m) {
     return status ? cli_failed(status) : CLI_DONE;
 }
 
-int cli_run_perplexity(const cli_options *options) {
+static int measure_windows(measurement *m, const cli_options *options) {
+    int status = open_base(m, options);
+    if (!status) status = plan_windows(m, options);
+    if (!status) status = open_session(m, options);
+    if (!status) status = open_save(m, options);
+    if (!status) status = score_all(m);
+    if (!status) status = commit_save(m);
+    if (!status) print_results(m);
+    return status;
+}
+
+/* A stream has no windows that could be saved or compared. */
+static int check_options(const cli_options *options) {
     if (!options->file) return cli_wrong("--file names the text; kvant perplexity --help");
+    if (options->context && (options->save_logits || options->compare_logits))
+        return cli_wrong("--context reads the text as one stream: not with --save-logits, --kl-divergence");
+    return CLI_DONE;
+}
+
+int cli_run_perplexity(const cli_options *options) {
     measurement m = {0};
     cli_text text = {0};
-    int status = cli_text_from_options(&text, options);
+    int status = check_options(options);
+    if (!status) status = cli_text_from_options(&text, options);
     if (!status) status = cli_runtime_open_model(&m.runtime, options, false);
     if (!status)
         status = cli_tokenize(&m.tokens, &m.n_tokens, m.runtime.model, text.at, text.n_bytes,
                               KVANT_TOKENIZE_PLAIN);
-    if (!status) status = open_base(&m, options);
-    if (!status) status = plan_windows(&m, options);
-    if (!status) status = open_session(&m, options);
-    if (!status) status = open_save(&m, options);
-    if (!status) status = score_all(&m);
-    if (!status) status = commit_save(&m);
-    if (!status) print_results(&m);
+    if (!status)
+        status = options->context ? cli_stream_perplexity(&m.runtime, m.tokens, m.n_tokens, options)
+                                  : measure_windows(&m, options);
     cli_logits_writer_close(m.save);
     cli_logits_reader_close(m.base);
     kv_free(m.base_logits);

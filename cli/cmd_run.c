@@ -74,6 +74,7 @@ static int generate(cli_runtime *r, const cli_options *options, const cli_text *
     if (!a.ends_line && !a.failed && isatty(STDOUT_FILENO)) cli_write("\n", 1);
     cli_totals totals = {0};
     cli_totals_add(&totals, &result, kvant_seq_tokens(r->session, 0));
+    cli_report_trim(&result);
     cli_report_end(r, &totals);
     cli_report_reply(&result);
     return CLI_DONE;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CLI_MAX_ITEMS = 32, CLI_MAX_OPTIONS = 80, CLI_ITEM_BYTES = 24 };
+enum { CLI_MAX_ITEMS = 32, CLI_MAX_OPTIONS = 128, CLI_ITEM_BYTES = 24 };
 
 /* Values of a flag given several times; borrowed from argv or the environment. */
 typedef struct cli_repeat {
@@ -44,7 +44,7 @@ typedef struct cli_options {
     bool raw, no_display_prompt;
 
     int32_t n_predict, n_keep;
-    bool ignore_eos;
+    bool ignore_eos, trim;
     cli_repeat stop;
 
     float temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
@@ -53,7 +53,7 @@ typedef struct cli_options {
     cli_repeat logit_bias;
 
     bool ids, pieces, count, special, bos;
-    int32_t n_window, n_chunks;
+    int32_t n_window, n_chunks, n_stretch;
     const char *save_logits, *compare_logits;
 
     int32_t bench_prompt, bench_gen, bench_reps;

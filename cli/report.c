@@ -6,6 +6,7 @@
 #include "kvant_tools.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 
 void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...)) {
     const char *title = "kv";
@@ -39,7 +40,7 @@ void cli_report_start(const cli_runtime *r, const char *context) {
 }
 
 void cli_totals_add(cli_totals *t, const kvant_generate_result *result, int64_t n_in_cache) {
-    t->n_prompt += result->n_prompt;
+    t->n_prompt += result->n_prompt - result->n_trimmed;
     t->n_cached += result->n_cached;
     t->n_generated += result->n_generated;
     t->n_shifts += result->n_shifts;
@@ -52,6 +53,11 @@ void cli_totals_add(cli_totals *t, const kvant_generate_result *result, int64_t 
 
 double cli_bytes_per_token(const kvant_session_info *info, double n_tokens) {
     return (double)info->weight_bytes_per_token + (double)info->kv_bytes_per_token * n_tokens;
+}
+
+double cli_peak_rss_mib(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (double)usage.ru_maxrss / 1024;
 }
 
 static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
@@ -87,6 +93,13 @@ void cli_report_end(const cli_runtime *r, const cli_totals *t) {
     cli_note("decode   %lld tokens in %.2f s, %.1f tokens/s%s", (long long)t->n_generated, t->decode_seconds,
              rate(n_steps > 0 ? n_steps : 0, t->decode_seconds), bandwidth);
     report_memory(r);
+}
+
+void cli_report_trim(const kvant_generate_result *result) {
+    if (!result->n_trimmed) return;
+    int32_t begin = result->trim_begin, n = result->n_trimmed;
+    cli_note("trimmed  %d of %d tokens of the prompt left out, from token %d on: it did not fit", n,
+             result->n_prompt, begin);
 }
 
 void cli_report_reply(const kvant_generate_result *result) {

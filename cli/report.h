@@ -20,8 +20,12 @@ void cli_totals_add(cli_totals *t, const kvant_generate_result *result, int64_t 
 /* Load, prefill, decode, GB/s against the bandwidth of the memory, which is measured here if anyone hears of
  * it; memory. */
 void cli_report_end(const cli_runtime *r, const cli_totals *t);
+/* What of the prompt was left out, if anything. */
+void cli_report_trim(const kvant_generate_result *result);
 /* One line about a generation: why it ended, speed, shifts. */
 void cli_report_reply(const kvant_generate_result *result);
 
+/* The most memory that the process has had, in MiB; 0 where that is not known. */
+double cli_peak_rss_mib(void);
 /* Bytes that decoding one token reads: the weights, and the cache of `n_tokens` tokens. */
 double cli_bytes_per_token(const kvant_session_info *info, double n_tokens);

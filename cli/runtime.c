@@ -104,13 +104,20 @@ void cli_runtime_close(cli_runtime *r) {
     *r = (cli_runtime){0};
 }
 
+kvant_context_policy cli_context_policy(const cli_options *options) {
+    const char *name = options->context ? options->context : "stop";
+    return strcmp(name, "shift") == 0    ? KVANT_CONTEXT_SHIFT
+           : strcmp(name, "window") == 0 ? KVANT_CONTEXT_WINDOW
+                                         : KVANT_CONTEXT_STOP;
+}
+
 kvant_generate_options cli_generate_options(const cli_options *options) {
     kvant_generate_options g = KVANT_GENERATE_OPTIONS_INIT;
     g.max_tokens = options->n_predict;
     g.ignore_end = options->ignore_eos;
-    g.context =
-        options->context && strcmp(options->context, "shift") == 0 ? KVANT_CONTEXT_SHIFT : KVANT_CONTEXT_STOP;
+    g.context = cli_context_policy(options);
     g.n_keep = options->n_keep;
+    g.trim = options->trim;
     g.stop = options->stop.at;
     g.n_stop = options->stop.n;
     return g;

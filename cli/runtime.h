@@ -22,6 +22,8 @@ void cli_runtime_close(cli_runtime *r);
 
 /* The session that --ctx-size, --cache-type-k and the like ask for. */
 kvant_session_options cli_session_options(const cli_options *options);
+/* What --context asks for. */
+kvant_context_policy cli_context_policy(const cli_options *options);
 /* The generation that --predict, --stop and the like ask for. */
 kvant_generate_options cli_generate_options(const cli_options *options);
 

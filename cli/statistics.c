@@ -25,3 +25,22 @@ double cli_median(double *values, size_t n) {
     qsort(values, n, sizeof *values, compare);
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
+
+double cli_log_sum_exp(const float *logits, int32_t n, int32_t *best) {
+    int32_t top = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[top]) top = i;
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)logits[top]);
+    if (best) *best = top;
+    return (double)logits[top] + log(sum);
+}
+
+double cli_divergence(const float *base, double base_norm, const float *logits, double norm, int32_t n) {
+    double kl = 0;
+    for (int32_t i = 0; i < n; i++) {
+        double log_p = (double)base[i] - base_norm;
+        kl += exp(log_p) * (log_p - ((double)logits[i] - norm));
+    }
+    return kl;
+}

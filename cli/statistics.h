@@ -1,4 +1,4 @@
-/* statistics.h: means with their standard error, and medians. */
+/* statistics.h: means with their standard error, medians, and what logits say. */
 #pragma once
 
 #include <stddef.h>
@@ -16,3 +16,8 @@ double cli_mean_error(const cli_mean *m);
 
 /* Of n > 0 values, which get sorted. */
 double cli_median(double *values, size_t n);
+
+/* log(sum exp) of n > 0 logits; *best (may be NULL) is the likeliest token. */
+double cli_log_sum_exp(const float *logits, int32_t n, int32_t *best);
+/* KL(base || other) of the distributions of two rows of logits, given their log(sum exp). */
+double cli_divergence(const float *base, double base_norm, const float *logits, double norm, int32_t n);

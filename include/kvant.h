@@ -265,15 +265,26 @@ KVANT_API void kvant_sampler_reset(kvant_sampler *sampler);
 
 /* ---- generation -------------------------------------------------------------------------------------- */
 
+/* What happens when the context is full. Tokens that stay move to lower positions, so that none is as far as
+ * n_ctx from another; their keys are not touched. */
 typedef enum kvant_context_policy {
-    KVANT_CONTEXT_STOP, /* a full context ends the generation */
-    KVANT_CONTEXT_SHIFT /* keep the first n_keep tokens, drop the older half of the rest, go on */
+    KVANT_CONTEXT_STOP,  /* the generation ends */
+    KVANT_CONTEXT_SHIFT, /* the first n_keep tokens stay, the older half of the rest goes */
+    KVANT_CONTEXT_WINDOW /* the first n_keep tokens and the most recent stay; a page (64 tokens) goes at a
+                            time */
 } kvant_context_policy;
+
+/* Frees cells for `n_tokens` more, as the policy says, by dropping tokens of the sequence behind its first
+ * n_keep (-1: 4). *n_dropped (may be NULL) is filled unless the arguments are wrong. KVANT_CONTEXT_FULL where
+ * what may go is not enough; it is gone then. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_make_room(kvant_session *session, int32_t seq,
+                                                          int64_t n_tokens, kvant_context_policy policy,
+                                                          int64_t n_keep, int64_t *n_dropped);
 
 typedef enum kvant_finish {
     KVANT_FINISH_END,      /* the model ended its text */
     KVANT_FINISH_LENGTH,   /* max_tokens generated */
-    KVANT_FINISH_CONTEXT,  /* the context is full under KVANT_CONTEXT_STOP */
+    KVANT_FINISH_CONTEXT,  /* the context is full and nothing may go: KVANT_CONTEXT_STOP, or all is kept */
     KVANT_FINISH_STOPPED,  /* a stop string, or the text callback returned false */
     KVANT_FINISH_CANCELLED /* kvant_session_cancel */
 } kvant_finish;
@@ -281,18 +292,25 @@ KVANT_API const char *kvant_finish_text(kvant_finish finish);
 
 /* Receives generated text as it becomes final: whole UTF-8 characters only. Return false to stop. */
 typedef bool (*kvant_text_fn)(void *user, const char *text, size_t n_bytes);
+/* Receives each generated token, end tokens not among them, before its text. Return false to stop. */
+typedef bool (*kvant_token_fn)(void *user, kvant_token token);
 
 typedef struct kvant_generate_options {
     size_t size;
     int32_t max_tokens; /* generated tokens at most; 0 = until the context is full or the model ends, but no
-                           more than n_ctx where KVANT_CONTEXT_SHIFT would never let it be full */
+                           more than n_ctx where the policy would never let it be full */
     bool ignore_end;    /* go on after end tokens */
     kvant_context_policy context;
-    int32_t n_keep;          /* tokens at the start that a shift keeps; -1 = the whole prompt */
+    int32_t n_keep;          /* tokens at the start that always stay; -1 = the whole prompt, but only 4 under
+                                KVANT_CONTEXT_WINDOW or where the prompt had to be trimmed */
     const char *const *stop; /* stop strings, not part of the text given out */
     int32_t n_stop;
     kvant_text_fn text;
     void *user;
+    /* A prompt that does not fit loses its middle: its first n_keep tokens and its end stay, so that a
+     * quarter of the room (or max_tokens, if fewer) is left for the answer. Else it is an error. */
+    bool trim;
+    kvant_token_fn token; /* with `user`, as `text`; may be NULL */
 } kvant_generate_options;
 #define KVANT_GENERATE_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_generate_options)
 
@@ -302,13 +320,14 @@ typedef struct kvant_generate_result {
     int32_t n_prompt, n_cached, n_generated,
         n_shifts; /* n_cached: prompt tokens that were in the cache already */
     double prefill_seconds, decode_seconds;
+    int32_t n_trimmed, trim_begin; /* tokens of the prompt left out, and the index of the first of them */
 } kvant_generate_result;
 #define KVANT_GENERATE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_generate_result)
 
 /* Appends the prompt to the sequence and generates. A prompt that does not fit in the context is an error
- * that names both lengths, whatever the policy. Afterwards the sequence holds the prompt and what was
- * generated but for the last token, which nothing has read yet. `result` is filled also when the call fails
- * half-way. */
+ * that names both lengths, whatever the policy, unless it may be trimmed. Afterwards the sequence holds the
+ * prompt and what was generated but for the last token, which nothing has read yet. `result` is filled also
+ * when the call fails half-way. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_generate(kvant_session *session, int32_t seq,
                                                      kvant_sampler *sampler, const kvant_token *prompt,
                                                      size_t n_prompt, const kvant_generate_options *options,
@@ -322,7 +341,10 @@ typedef struct kvant_chat_options {
     size_t size;
     const char
         *template_name; /* "chatml" "llama2" "llama3" "gemma" "mistral" "phi3"; NULL = picked by the file */
-    kvant_context_policy context; /* SHIFT drops whole messages, the oldest first, never the system message */
+    /* SHIFT drops whole messages, the oldest first, never a system message or the last question. WINDOW drops
+     * pages of tokens behind what the format begins with and the system messages at the start (at least 4
+     * tokens, or n_keep), so that a reply may be longer than the context. */
+    kvant_context_policy context;
 } kvant_chat_options;
 #define KVANT_CHAT_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_chat_options)
 

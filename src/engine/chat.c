@@ -8,7 +8,7 @@
  *
  * splice() alone changes the line, and the cache with it.
  */
-#include "engine/engine.h"
+#include "engine/context.h"
 
 #include <string.h>
 
@@ -22,6 +22,7 @@ struct kvant_chat {
     kvant_session *session;
     int32_t seq;
     kvant_context_policy policy;
+    int32_t n_keep; /* of the last reply's options */
     kv_chat_renderer *renderer;
     size_t n_head;     /* tokens in front of a first message that is not the system's: of no message, never
                           dropped */
@@ -29,6 +30,7 @@ struct kvant_chat {
     KV_VEC(message) messages;
     kv_tokens line;
     size_t reply_begin; /* of the reply being generated */
+    size_t reply_lost;  /* tokens of it that the line has dropped */
 };
 
 static bool has_role(const message *m, const char *role) { return strcmp(m->role, role) == 0; }
@@ -67,8 +69,7 @@ kvant_status kvant_chat_create(kvant_chat **out, kvant_session *s, int32_t seq,
     kvant_chat_options o = KVANT_CHAT_OPTIONS_INIT;
     KV_TRY(kv_session_check_seq(s, seq));
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_chat_options"));
-    if ((unsigned)o.context > KVANT_CONTEXT_SHIFT)
-        return kv_fail(KVANT_INVALID, "context policy %d: must be stop (0) or shift (1)", (int)o.context);
+    KV_TRY(kv_context_check(o.context));
     kvant_chat *c = kv_alloc(1, sizeof *c);
     if (!c) return KVANT_NO_MEMORY;
     *c = (kvant_chat){.session = s, .seq = seq, .policy = o.context};
@@ -212,7 +213,7 @@ kvant_status kvant_chat_message(const kvant_chat *c, int32_t i, const char **rol
 
 const char *kvant_chat_template(const kvant_chat *c) { return kv_chat_renderer_name(c->renderer); }
 
-/* ---- dropping ---- */
+/* ---- dropping messages ---- */
 
 /* 0 if there is none. */
 static size_t last_user(const kvant_chat *c) {
@@ -300,19 +301,105 @@ static kv_status drop_exchange(void *user, bool *made) {
                       1);
 }
 
-/* Before a reply: where less than an eighth of the context is free, exchanges go until a quarter is. */
-static kv_status make_line_fit(kvant_chat *c, int32_t *n_shifts) {
-    size_t room = (size_t)(kv_session_room(c->session) + kv_cache_tokens(c->session->cache, c->seq));
-    size_t least = c->policy == KVANT_CONTEXT_SHIFT ? least_line(c) : c->line.count, first, end;
-    if (least >= room)
-        return kv_fail(KVANT_CONTEXT_FULL, "the conversation has %zu tokens, the context room for %zu", least,
-                       room);
-    if (c->policy == KVANT_CONTEXT_STOP || c->line.count + room / 8 < room) return KVANT_OK;
+/* ---- dropping tokens ---- */
+
+/* Tokens at the start of the line that stay: the head, the system messages behind it. */
+static size_t sinks(const kvant_chat *c, int32_t n_keep) {
+    size_t n = c->n_head > KV_CONTEXT_SINKS ? c->n_head : KV_CONTEXT_SINKS;
+    for (size_t i = 0; i < c->messages.count && has_role(&c->messages.at[i], "system"); i++)
+        if (c->messages.at[i].end > n) n = c->messages.at[i].end;
+    return n_keep > 0 && (size_t)n_keep > n ? (size_t)n_keep : n;
+}
+
+/* Where token `at` of the line stands when [begin, behind) is gone. */
+static size_t moved(size_t at, size_t begin, size_t behind) {
+    return at >= behind ? at - (behind - begin) : at > begin ? begin : at;
+}
+
+/* Tokens [begin, behind) of the line go, whatever messages they belong to. A message is out of the context
+ * when nothing of it is left. */
+static kv_status drop_tokens(kvant_chat *c, size_t begin, size_t behind) {
+    KV_TRY(splice(c, begin, behind, NULL, 0));
+    for (size_t i = 0; i < c->messages.count; i++) {
+        message *m = &c->messages.at[i];
+        bool had_any = m->end > m->begin;
+        m->begin = moved(m->begin, begin, behind);
+        m->end = moved(m->end, begin, behind);
+        if (had_any && m->end == m->begin) m->in_context = false;
+    }
+    if (behind > c->reply_begin) c->reply_lost += behind - (begin > c->reply_begin ? begin : c->reply_begin);
+    c->reply_begin = moved(c->reply_begin, begin, behind);
+    return KVANT_OK;
+}
+
+/* While generating under the window policy: a page goes. */
+static kv_status drop_page(void *user, bool *made) {
+    kvant_chat *c = user;
+    size_t keep = sinks(c, c->n_keep);
+    int64_t n =
+        kv_context_step(KVANT_CONTEXT_WINDOW, kv_cache_end(c->session->cache, c->seq) - (int64_t)keep);
+    *made = n > 0;
+    return *made ? drop_tokens(c, keep, keep + (size_t)n) : KVANT_OK;
+}
+
+/* ---- making the line fit, before a reply ---- */
+
+/* Pages go from between the sinks and the last question, until a token more fits. */
+static kv_status slide(kvant_chat *c, size_t room, int32_t *n_shifts) {
+    while (c->line.count >= room) {
+        size_t keep = sinks(c, c->n_keep), question = c->messages.at[last_user(c)].begin;
+        size_t rest = question > keep ? question - keep : 0;
+        if (!rest) return KVANT_OK;
+        KV_TRY(drop_tokens(c, keep, keep + (rest < KV_PAGE_CELLS ? rest : KV_PAGE_CELLS)));
+        ++*n_shifts;
+    }
+    return KVANT_OK;
+}
+
+/* Where less than an eighth of the context is free, exchanges go until a quarter is. */
+static kv_status shed(kvant_chat *c, size_t room, int32_t *n_shifts) {
+    size_t first, end;
+    if (c->line.count + room / 8 < room) return KVANT_OK;
     while (c->line.count > room - room / 4 && find_exchange(c, &first, &end)) {
         KV_TRY(drop_messages(c, first, end));
         ++*n_shifts;
     }
     return KVANT_OK;
+}
+
+/* Tokens that are left when all that may go is gone. */
+static size_t least_tokens(const kvant_chat *c) {
+    if (c->policy == KVANT_CONTEXT_STOP) return c->line.count;
+    if (c->policy == KVANT_CONTEXT_SHIFT) return least_line(c);
+    size_t keep = sinks(c, c->n_keep), question = c->messages.at[last_user(c)].begin;
+    return question > keep ? c->line.count - question + keep : c->line.count;
+}
+
+/* What stands behind the sinks goes until a quarter of the room is free for the reply, messages or not. */
+static kv_status trim_line(kvant_chat *c, size_t room, kvant_generate_result *result) {
+    size_t keep = sinks(c, c->n_keep), limit = room - room / 4;
+    if (c->line.count <= limit) return KVANT_OK;
+    size_t n = c->line.count - limit;
+    if (keep + n >= c->line.count)
+        return kv_fail(KVANT_CONTEXT_FULL,
+                       "the conversation begins with %zu tokens that stay, the context has "
+                       "room for %zu",
+                       keep, room);
+    KV_TRY(drop_tokens(c, keep, keep + n));
+    result->n_trimmed = (int32_t)n;
+    result->trim_begin = (int32_t)keep;
+    return KVANT_OK;
+}
+
+static kv_status make_line_fit(kvant_chat *c, bool trim, kvant_generate_result *result) {
+    size_t room = (size_t)(kv_session_room(c->session) + kv_cache_tokens(c->session->cache, c->seq));
+    size_t least = least_tokens(c);
+    if (least >= room && !trim)
+        return kv_fail(KVANT_CONTEXT_FULL, "the conversation has %zu tokens, the context room for %zu", least,
+                       room);
+    if (c->policy == KVANT_CONTEXT_SHIFT) KV_TRY(shed(c, room, &result->n_shifts));
+    if (c->policy == KVANT_CONTEXT_WINDOW) KV_TRY(slide(c, room, &result->n_shifts));
+    return c->line.count >= room ? trim_line(c, room, result) : KVANT_OK;
 }
 
 /* ---- replying ---- */
@@ -322,6 +409,11 @@ typedef struct reply_text {
     KV_VEC(char) text;
     bool failed;
 } reply_text;
+
+static bool pass_token(void *user, kvant_token token) {
+    const reply_text *r = user;
+    return !r->options->token || r->options->token(r->options->user, token);
+}
 
 static bool collect_text(void *user, const char *text, size_t n) {
     reply_text *r = user;
@@ -350,6 +442,7 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
                                 kvant_generate_result *result) {
     kvant_generate_options o = *text->options;
     o.text = collect_text;
+    o.token = pass_token;
     o.user = text;
     o.context = c->policy;
     /* tokens are generated into the line without a further allocation */
@@ -363,7 +456,7 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
                        .n_prompt = c->line.count - cached,
                        .options = &o,
                        .generated = &c->line,
-                       .make_room = drop_exchange,
+                       .make_room = c->policy == KVANT_CONTEXT_WINDOW ? drop_page : drop_exchange,
                        .user = c};
     result->n_prompt = (int32_t)c->line.count;
     result->n_cached = (int32_t)cached;
@@ -371,14 +464,16 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
     return text->failed ? KVANT_NO_MEMORY : status;
 }
 
-/* The text was cut off inside what was generated: the line takes the tokens of the text as it is, and the
- * cache keeps those that are alike. */
+/* The text was cut off inside what was generated: the line takes the tokens of the text as it is, but for
+ * those that it has dropped, and the cache keeps those that are alike. */
 static kv_status rewrite_reply(kvant_chat *c) {
     rendering r = {0};
     kv_status status = render(c, c->messages.count, false, &r);
     if (!status) {
-        const int32_t *fresh = r.tokens.at + r.ends[r.n - 2];
-        size_t n = r.tokens.count - r.ends[r.n - 2], old = c->line.count - c->reply_begin, same = 0;
+        size_t begin = last_begin(c, &r, &c->messages.at[c->messages.count - 1]) + c->reply_lost;
+        if (begin > r.tokens.count) begin = r.tokens.count;
+        const int32_t *fresh = r.tokens.at + begin;
+        size_t n = r.tokens.count - begin, old = c->line.count - c->reply_begin, same = 0;
         while (same < n && same < old && fresh[same] == c->line.at[c->reply_begin + same]) same++;
         status = splice(c, c->reply_begin + same, c->line.count, fresh + same, n - same);
     }
@@ -402,8 +497,10 @@ static kv_status append_reply(kvant_chat *c, const reply_text *text, bool cut_of
 static kv_status reply(kvant_chat *c, kvant_sampler *sampler, reply_text *text,
                        kvant_generate_result *result) {
     c->reply_begin = c->line.count;
+    c->reply_lost = 0;
+    c->n_keep = text->options->n_keep;
     KV_TRY(append_opening(c));
-    kv_status status = make_line_fit(c, &result->n_shifts);
+    kv_status status = make_line_fit(c, text->options->trim, result);
     if (!status) status = generate_reply(c, sampler, text, result);
     bool keep = !status || (status == KVANT_CANCELLED && result->n_generated);
     kv_status kept = keep ? append_reply(c, text, result->finish == KVANT_FINISH_STOPPED) : KVANT_OK;

@@ -1,8 +1,8 @@
 /* generate.c: prompt in, tokens out, until something ends it. Budgets count generated tokens, never
  * positions. */
 #include "base/clock.h"
+#include "engine/context.h"
 #include "engine/emitter.h"
-#include "engine/engine.h"
 
 #include <string.h>
 
@@ -55,8 +55,9 @@ static kv_status take_token(run *r, int32_t *token) {
     kv_sampler_accept(g->sampler, *token);
     if (g->generated && !kv_vec_push(g->generated, *token)) return KVANT_NO_MEMORY;
     r->result->n_generated++;
+    bool go_on = !g->options->token || g->options->token(g->options->user, *token);
     KV_TRY(kv_emitter_push(&r->emitter, *token));
-    if (r->emitter.stopped)
+    if (r->emitter.stopped || !go_on)
         finish(r, KVANT_FINISH_STOPPED);
     else if (r->limit && r->result->n_generated >= r->limit)
         finish(r, KVANT_FINISH_LENGTH);
@@ -69,7 +70,7 @@ static kv_status find_room(run *r, int32_t n_cells) {
     const kv_generation *g = r->g;
     while (!r->done && kv_session_room(g->session) < n_cells) {
         bool made = false;
-        if (g->options->context == KVANT_CONTEXT_SHIFT) KV_TRY(g->make_room(g->user, &made));
+        if (g->options->context != KVANT_CONTEXT_STOP) KV_TRY(g->make_room(g->user, &made));
         if (made)
             r->result->n_shifts++;
         else
@@ -97,8 +98,7 @@ static kv_status check_options(const kv_generation *g) {
     if (o->n_keep < -1 || o->n_keep >= n_ctx)
         return kv_fail(KVANT_INVALID, "n_keep: %d, must be -1 to %d (context %d)", o->n_keep, n_ctx - 1,
                        n_ctx);
-    if ((unsigned)o->context > KVANT_CONTEXT_SHIFT)
-        return kv_fail(KVANT_INVALID, "context policy %d: must be stop (0) or shift (1)", (int)o->context);
+    KV_TRY(kv_context_check(o->context));
     if (o->n_stop < 0 || (o->n_stop && !o->stop))
         return kv_fail(KVANT_INVALID, "n_stop: %d strings", o->n_stop);
     return KVANT_OK;
@@ -108,8 +108,7 @@ kv_status kv_run_generation(const kv_generation *g, kvant_generate_result *resul
     const kvant_generate_options *o = g->options;
     KV_TRY(check_options(g));
     run r = {.g = g, .result = result, .limit = o->max_tokens};
-    if (!r.limit && o->context == KVANT_CONTEXT_SHIFT)
-        r.limit = g->session->n_ctx; /* or it might never end */
+    if (!r.limit && o->context != KVANT_CONTEXT_STOP) r.limit = g->session->n_ctx; /* or it might never end */
     r.emitter = (kv_emitter){.tokenizer = g->session->model->tokenizer,
                              .stop = o->stop,
                              .n_stop = o->n_stop,
@@ -134,16 +133,56 @@ kv_status kv_run_generation(const kv_generation *g, kvant_generate_result *resul
 typedef struct plain_room {
     kvant_session *session;
     int32_t seq;
+    kvant_context_policy policy;
     int64_t n_keep;
 } plain_room;
 
-/* Keep the first n_keep tokens, drop the older half of the rest. */
-static kv_status drop_half(void *user, bool *made) {
+static kv_status drop_oldest(void *user, bool *made) {
     const plain_room *p = user;
-    int64_t rest = kv_cache_end(p->session->cache, p->seq) - p->n_keep, half = (rest + 1) / 2;
-    *made = half > 0;
-    if (!*made) return KVANT_OK;
-    return kv_cache_drop(p->session->cache, p->seq, p->n_keep, p->n_keep + half);
+    int64_t n_dropped;
+    KV_TRY(kv_context_drop(p->session, p->seq, p->policy, p->n_keep, &n_dropped));
+    *made = n_dropped > 0;
+    return KVANT_OK;
+}
+
+/* Tokens of the sequence that are never dropped, when it holds `end` with the prompt. */
+static int64_t kept_tokens(const kvant_generate_options *o, int64_t end, bool trimmed) {
+    if (o->n_keep >= 0) return o->n_keep;
+    return o->context == KVANT_CONTEXT_WINDOW || trimmed ? KV_CONTEXT_SINKS : end;
+}
+
+/* `out` = the beginning and the end of a prompt that does not fit; empty where it does, or where it may not
+ * be trimmed. */
+static kv_status trim_prompt(kv_tokens *out, const kv_generation *g, int64_t before,
+                             kvant_generate_result *r) {
+    int64_t room = kv_session_room(g->session), answer = room / 4, n = (int64_t)g->n_prompt;
+    if (!g->options->trim || n <= room) return KVANT_OK;
+    if (g->options->max_tokens && g->options->max_tokens < answer) answer = g->options->max_tokens;
+    int64_t head = kept_tokens(g->options, 0, true) - before, limit = room - answer;
+    if (head < 0) head = 0;
+    if (head >= limit)
+        return kv_fail(KVANT_CONTEXT_FULL,
+                       "the prompt has %zu tokens, the context room for %lld, too few to "
+                       "keep %lld and the end",
+                       g->n_prompt, (long long)room, (long long)head);
+    if (!kv_vec_reserve(out, (size_t)limit)) return KVANT_NO_MEMORY;
+    memcpy(out->at, g->prompt, (size_t)head * sizeof *out->at);
+    memcpy(out->at + head, g->prompt + n - (limit - head), (size_t)(limit - head) * sizeof *out->at);
+    out->count = (size_t)limit;
+    r->n_trimmed = n - limit < INT32_MAX ? (int32_t)(n - limit) : INT32_MAX;
+    r->trim_begin = (int32_t)head;
+    return KVANT_OK;
+}
+
+static kv_status generate_trimmed(kv_generation *g, plain_room *room, kvant_generate_result *r) {
+    int64_t before = kv_cache_end(g->session->cache, g->seq);
+    kv_tokens trimmed = {0};
+    kv_status status = trim_prompt(&trimmed, g, before, r);
+    if (trimmed.count) g->prompt = trimmed.at, g->n_prompt = trimmed.count;
+    room->n_keep = kept_tokens(g->options, before + (int64_t)g->n_prompt, trimmed.count > 0);
+    if (!status) status = kv_run_generation(g, r);
+    kv_vec_clear(&trimmed);
+    return status;
 }
 
 kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sampler, const kvant_token *prompt,
@@ -155,18 +194,17 @@ kvant_status kvant_generate(kvant_session *s, int32_t seq, kvant_sampler *sample
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_generate_options"));
     if (!sampler || (!prompt && n_prompt))
         return kv_fail(KVANT_INVALID, "kvant_generate: sampler and prompt must not be NULL");
-    int64_t before = kv_cache_end(s->cache, seq);
-    plain_room room = {s, seq, o.n_keep < 0 ? before + (int64_t)n_prompt : o.n_keep};
+    plain_room room = {.session = s, .seq = seq, .policy = o.context};
     kv_generation g = {.session = s,
                        .seq = seq,
                        .sampler = sampler->sampler,
                        .prompt = prompt,
                        .n_prompt = n_prompt,
                        .options = &o,
-                       .make_room = drop_half,
+                       .make_room = drop_oldest,
                        .user = &room};
     r.n_prompt = n_prompt < INT32_MAX ? (int32_t)n_prompt : INT32_MAX;
-    kv_status status = kv_run_generation(&g, &r);
+    kv_status status = generate_trimmed(&g, &room, &r);
     if (result) kv_give_struct(result, &r, sizeof r);
     return status;
 }

@@ -276,7 +276,7 @@ static void test_wrong_use(void **state) {
     o.max_tokens = -1;
     assert_status(kvant_generate(b.session, 0, b.sampler, &token, 1, &o, NULL), KVANT_INVALID);
     o = stop_options;
-    o.context = (kvant_context_policy)2;
+    o.context = (kvant_context_policy)3;
     assert_status(kvant_generate(b.session, 0, b.sampler, &token, 1, &o, NULL), KVANT_INVALID);
     o = stop_options;
     o.n_stop = 1; /* and no list */
