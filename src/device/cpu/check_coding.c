@@ -29,11 +29,11 @@ static void run_encode(kv_check_case *c) {
     c->kernel->encode(c->out.at, (const float *)c->in[0].at, c->shape.n);
 }
 
-static void verify_encode(kv_check_case *c) {
+static void verify_against(kv_check_case *c, kv_encode_fn *encode) {
     const kv_dtype *d = c->kernel->a;
     for (int64_t b = 0; b < c->shape.n / d->block_elems; b++) {
         uint8_t want[512];
-        d->encode(want, (const float *)c->in[0].at + b * d->block_elems, d->block_elems);
+        encode(want, (const float *)c->in[0].at + b * d->block_elems, d->block_elems);
         const uint8_t *got = c->out.at + b * d->block_bytes;
         for (int32_t i = 0; i < d->block_bytes; i++)
             if (got[i] != want[i])
@@ -42,12 +42,29 @@ static void verify_encode(kv_check_case *c) {
     }
 }
 
+static void verify_encode(kv_check_case *c) { verify_against(c, c->kernel->a->encode); }
+
 const kv_check_role kv_check_encode = {.pick = pick,
                                        .setup = setup_encode,
                                        .run = run_encode,
                                        .verify = verify_encode,
                                        .cost = cost,
                                        .bench = {{.n = 2048}}};
+
+/* ---- encode_close */
+
+static void run_encode_close(kv_check_case *c) {
+    c->kernel->encode_close(c->out.at, (const float *)c->in[0].at, c->shape.n);
+}
+
+static void verify_encode_close(kv_check_case *c) { verify_against(c, c->kernel->a->encode_close); }
+
+const kv_check_role kv_check_encode_close = {.pick = pick,
+                                             .setup = setup_encode,
+                                             .run = run_encode_close,
+                                             .verify = verify_encode_close,
+                                             .cost = cost,
+                                             .bench = {{.n = 2048}}};
 
 /* ---- decode */
 

@@ -55,8 +55,9 @@ const kv_kernel *kv_kernel_at(int32_t i) {
 }
 
 const char *kv_role_name(kv_role role) {
-    static const char *const names[KV_N_ROLES] = {"matmul",     "panel",   "encode", "decode",   "score",
-                                                  "accumulate", "exp_sum", "norm",   "glu_silu", "glu_gelu"};
+    static const char *const names[KV_N_ROLES] = {"matmul", "panel",    "encode",     "encode_close",
+                                                  "decode", "score",    "accumulate", "exp_sum",
+                                                  "norm",   "glu_silu", "glu_gelu"};
     return names[role];
 }
 

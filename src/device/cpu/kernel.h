@@ -45,6 +45,8 @@ typedef void kv_panel_fn(const kv_panel_args *args);
 
 /* encode: n numbers to dtype `a`, bit for bit as its scalar encode (n a multiple of its block). */
 typedef void kv_encode_fn(void *dst, const float *src, int64_t n);
+/* encode_close: the same as its scalar encode_close. */
+typedef kv_encode_fn kv_encode_close_fn;
 /* decode: the other way, bit for bit as the scalar decode. */
 typedef void kv_decode_fn(float *dst, const void *src, int64_t n);
 
@@ -98,6 +100,7 @@ typedef enum kv_role {
     KV_ROLE_matmul,
     KV_ROLE_panel,
     KV_ROLE_encode,
+    KV_ROLE_encode_close,
     KV_ROLE_decode,
     KV_ROLE_score,
     KV_ROLE_accumulate,
@@ -117,7 +120,7 @@ typedef struct kv_kernel {
     union {
         kv_matmul_fn *matmul;
         kv_panel_fn *panel;
-        kv_encode_fn *encode;
+        kv_encode_fn *encode, *encode_close;
         kv_decode_fn *decode;
         kv_score_fn *score;
         kv_accumulate_fn *accumulate;

@@ -134,6 +134,11 @@ static inline kv_vec_int kv_vec_int_where(kv_vec_int a) {
     return _mm256_xor_si256(_mm256_cmpeq_epi32(a, _mm256_setzero_si256()), _mm256_set1_epi32(-1));
 }
 
+/* c in the lanes where a > b, else d */
+static inline kv_vec kv_vec_if_above(kv_vec a, kv_vec b, kv_vec c, kv_vec d) {
+    return _mm256_blendv_ps(d, c, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+
 /* ---- across lanes */
 
 static inline bool kv_vec_int_any_negative(kv_vec_int v) {

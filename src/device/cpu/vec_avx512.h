@@ -109,6 +109,11 @@ static inline kv_vec_int kv_vec_int_where(kv_vec_int a) {
     return _mm512_movm_epi32(_mm512_test_epi32_mask(a, a));
 }
 
+/* c in the lanes where a > b, else d */
+static inline kv_vec kv_vec_if_above(kv_vec a, kv_vec b, kv_vec c, kv_vec d) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), d, c);
+}
+
 /* ---- across lanes */
 
 static inline bool kv_vec_int_any_negative(kv_vec_int v) { return _mm512_movepi32_mask(v) != 0; }
