@@ -24,9 +24,10 @@ enum {
     INSPECT = ONLY_inspect,
     QUANTIZE = ONLY_quantize,
     CHECK = ONLY_check_kernels,
+    CALIBRATE = ONLY_calibrate,
     GENERATE = RUN | CHAT,
     SESSION = GENERATE | PERPLEXITY | BENCH | INSPECT,
-    MODEL = SESSION | TOKENIZE,
+    MODEL = SESSION | TOKENIZE | CALIBRATE,
     WORKING = MODEL | QUANTIZE | CHECK,
 };
 

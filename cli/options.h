@@ -39,6 +39,8 @@ typedef struct cli_options {
     int32_t n_ctx, n_batch;
     const char *type_k, *type_v, *act, *context;
     const char *kv_layers, *layout_k, *layout_v, *rotation;
+    const char *centre;
+    int32_t centre_pairs;
 
     const char *prompt, *file, *system, *template_name;
     bool raw, no_display_prompt;

@@ -22,6 +22,9 @@ void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...)) {
         put("%-9s%-13s K %s %s, V %s %s, %s, %s/token, %s%s", title, layers, row.type_k, row.layout_k,
             row.type_v, row.layout_v, row.device, cli_size_text(row.bytes_per_token).text,
             cli_size_text(row.bytes_total).text, window);
+        if (row.centre_pairs)
+            put("%-9s%-13s K centred in %d pairs a head (%s): %d products more for each cell and query head",
+                "", "", row.centre_pairs, r->session_info.centre_source, 2 * row.centre_pairs);
     }
 }
 

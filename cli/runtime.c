@@ -3,6 +3,7 @@
 #include "runtime.h"
 
 #include "base/memory.h"
+#include "calibration.h"
 #include "cli.h"
 #include "console.h"
 #include "interrupt.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 int cli_runtime_open_model(cli_runtime *out, const cli_options *options, bool vocab_only) {
     kvant_model_options model_options = KVANT_MODEL_OPTIONS_INIT;
@@ -42,15 +44,39 @@ kvant_session_options cli_session_options(const cli_options *options) {
     s.layout_v = options->layout_v;
     bool off = options->rotation && strcmp(options->rotation, "off") == 0;
     s.rotation = off ? KVANT_ROTATION_OFF : KVANT_ROTATION_AUTO;
+    s.centre = strcmp(options->centre, "off") == 0 ? KVANT_CENTRE_OFF : KVANT_CENTRE_AUTO;
+    if (!s.centre && strcmp(options->centre, "auto") != 0) s.centre_path = options->centre;
+    s.centre_pairs = options->centre_pairs;
     s.act = options->act && strcmp(options->act, "f32") == 0 ? KVANT_ACT_F32 : KVANT_ACT_FAST;
     return s;
 }
 
+/* Whether K has few bits somewhere and no centre. */
+static bool wants_calibration(const cli_runtime *r) {
+    for (int32_t i = 0; i < r->session_info.n_kv_rows; i++) {
+        kvant_kv_row row = KVANT_KV_ROW_INIT;
+        if (!kvant_session_kv_row(r->session, i, &row) && row.k_bits < 8 && !row.centre_pairs) return true;
+    }
+    return false;
+}
+
+/* With what kvant calibrate wrote for this model, where nothing else was asked for. */
+static kvant_status create_session(cli_runtime *r, kvant_session_options s) {
+    char *own = s.centre || s.centre_path ? NULL : cli_calibration_path(r->info.fingerprint);
+    if (own && access(own, F_OK) == 0) s.centre_path = own;
+    kvant_status status = kvant_session_create(&r->session, r->model, &s);
+    kv_free(own);
+    return status;
+}
+
 int cli_runtime_open_session(cli_runtime *r, const kvant_session_options *session_options) {
-    kvant_status status = kvant_session_create(&r->session, r->model, session_options);
+    kvant_status status = create_session(r, *session_options);
     if (status) return cli_failed(status);
     kvant_session_get_info(r->session, &r->session_info);
     cli_interrupt_watch(r->session);
+    if (!session_options->centre && strcmp(r->session_info.centre_source, "none") == 0 &&
+        wants_calibration(r))
+        cli_note("note: keys of so few bits lose less once kvant calibrate has seen this model");
     return CLI_DONE;
 }
 

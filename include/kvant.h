@@ -165,6 +165,11 @@ typedef enum kvant_rotation {
     KVANT_ROTATION_OFF
 } kvant_rotation;
 
+/* Centred keys: the mean key of a head is left out of what is stored and its share of the scores added
+ * exactly, wherever K is quantized. AUTO: what kvant_calibrate wrote to centre_path, else the biases that the
+ * model adds to its keys, else nothing. */
+typedef enum kvant_centre { KVANT_CENTRE_AUTO, KVANT_CENTRE_OFF } kvant_centre;
+
 typedef struct kvant_session_options {
     size_t size;
     int32_t n_ctx;       /* tokens the cache holds, all sequences together; 0 = min(model's, 8192) */
@@ -177,6 +182,9 @@ typedef struct kvant_session_options {
     const char *kv_layers;
     const char *layout_k, *layout_v; /* "rows", "tile16x4", ...; NULL = what the device likes best */
     kvant_rotation rotation;
+    kvant_centre centre;
+    const char *centre_path; /* NULL: none; another model's file is an error */
+    int32_t centre_pairs;    /* rotary pairs of each head that are centred, at most; 0: as calibrated */
 } kvant_session_options;
 #define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
 
@@ -377,6 +385,7 @@ typedef struct kvant_session_info {
     int64_t kv_bytes_per_token, kv_bytes_total, kv_bytes_used, scratch_bytes;
     int64_t weight_bytes_per_token; /* weight bytes read to decode one token */
     int32_t n_kv_rows;              /* rows for kvant_session_kv_row */
+    const char *centre_source;      /* "calibrated", "key biases" or "none" (static) */
 } kvant_session_info;
 #define KVANT_SESSION_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_session_info)
 KVANT_API void kvant_session_get_info(const kvant_session *session, kvant_session_info *info);
@@ -388,6 +397,9 @@ typedef struct kvant_kv_row {
     const char *type_k, *type_v, *layout_k, *layout_v, *device;
     int32_t window; /* 0 = all positions */
     int64_t bytes_per_token, bytes_total;
+    int32_t centre_pairs; /* rotary pairs of each KV head that are centred: each costs two products for each
+                             cell and query head; 0: keys are stored as they are */
+    double k_bits;        /* for a number of a key, scales included */
 } kvant_kv_row;
 #define KVANT_KV_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_kv_row)
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_kv_row(const kvant_session *session, int32_t i,

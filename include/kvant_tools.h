@@ -110,6 +110,40 @@ KVANT_API KVANT_MUST_USE kvant_status kvant_quantize(const char *in_path, const 
 /* The types that can be written, by index; NULL behind the last. */
 KVANT_API const char *kvant_quantize_type(int32_t i);
 
+/* ---- calibrate ----------------------------------------------------------------------------------------- */
+
+/* What a number of centred pairs gave. */
+typedef struct kvant_calibrate_trial {
+    int32_t n_pairs; /* rotary pairs of each KV head */
+    double kl;       /* mean KL divergence from a cache of f32, with K in 4 bits and V in f32 */
+} kvant_calibrate_trial;
+
+enum { KVANT_CALIBRATE_TRIALS = 6 };
+
+typedef struct kvant_calibrate_options {
+    size_t size;
+    kvant_progress_fn progress;
+    void *user;
+} kvant_calibrate_options;
+#define KVANT_CALIBRATE_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_calibrate_options)
+
+typedef struct kvant_calibrate_result {
+    size_t size;
+    int32_t n_tokens; /* of the text */
+    int32_t n_pairs;  /* the fewest that are within a few per cent of the best */
+    int32_t n_trials;
+    kvant_calibrate_trial trials[KVANT_CALIBRATE_TRIALS];
+} kvant_calibrate_result;
+#define KVANT_CALIBRATE_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_calibrate_result)
+
+/* Runs the model over a text of its own, takes the mean key of each KV head and measures how many rotary
+ * pairs of it are worth centring; writes both to `path`, for centre_path of kvant_session_options. The same
+ * model on the same kind of processor always gives the same file; nothing appears under `path` before it is
+ * complete. Takes as long as reading about 4,000 tokens with --act f32. `options` and `result` may be NULL. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_calibrate(kvant_model *model, const char *path,
+                                                      const kvant_calibrate_options *options,
+                                                      kvant_calibrate_result *result);
+
 /* ---- measure ------------------------------------------------------------------------------------------- */
 
 /* The rate at which n_threads (0 = one per usable core) read memory that no cache holds, the best of a few

@@ -4,6 +4,7 @@
 
 #include "cache/cache.h"
 #include "device/cpu/cpu_device.h"
+#include "engine/centre_set.h"
 #include "kvant.h"
 #include "model/model.h"
 #include "sched/plan.h"
@@ -49,6 +50,9 @@ struct kvant_session {
     kv_cache *cache;
     int32_t n_ctx, n_batch, n_sequences;
     kvant_act act;
+    const kv_centre_set *centre_set; /* while it is created: taken whatever the options and types say */
+    const kv_centre **centres;       /* n_layers, in the arena; NULL where keys are stored as they are */
+    kv_centre_source centre_source;
     kv_plan_slot plans[KV_N_PLANS];
     int64_t n_runs;
     int32_t *tokens, *output_rows; /* n_batch: what the plans read */
@@ -63,6 +67,15 @@ struct kvant_session {
 struct kvant_sampler {
     kv_sampler *sampler;
 };
+
+/* kvant_session_create with a centre set, borrowed during the call, in place of what the options say: for
+ * every layer, whatever its type. NULL: by the options. */
+kv_status kv_session_create(kvant_session **out, kvant_model *model, const kvant_session_options *options,
+                            const kv_centre_set *centre_set);
+/* Fills centres: session_centre.c. */
+kv_status kv_session_open_centres(kvant_session *s, const kvant_session_options *o);
+/* For kvant_session_info. Static. */
+const char *kv_session_centre_text(const kvant_session *s);
 
 /* The cache of a session whose sizes and rotations are set: session_cache.c. */
 kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options *o);

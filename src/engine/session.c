@@ -56,8 +56,8 @@ static kv_status create_session(kvant_session *s, const kvant_session_options *o
     return s->tokens && s->output_rows && s->parts && s->old_ends ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
-kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
-                                  const kvant_session_options *options) {
+kv_status kv_session_create(kvant_session **out, kvant_model *model, const kvant_session_options *options,
+                            const kv_centre_set *centre_set) {
     kvant_session_options o = KVANT_SESSION_OPTIONS_INIT;
     if (!out || !model) return kv_fail(KVANT_INVALID, "kvant_session_create: out and model must not be NULL");
     KV_TRY(kv_take_struct(&o, sizeof o, options, "kvant_session_options"));
@@ -66,12 +66,19 @@ kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
     kvant_session *s = kv_alloc(1, sizeof *s);
     if (!s) return KVANT_NO_MEMORY;
     s->model = model;
+    s->centre_set = centre_set;
     kv_status status = create_session(s, &o);
+    s->centre_set = NULL;
     if (status)
         kvant_session_close(s);
     else
         *out = s;
     return status;
+}
+
+kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
+                                  const kvant_session_options *options) {
+    return kv_session_create(out, model, options, NULL);
 }
 
 void kvant_session_close(kvant_session *s) {
@@ -280,6 +287,7 @@ static bool same_store(const kvant_session *s, int32_t a, int32_t b) {
     const kv_layer_hparams *layers = s->model->model.hparams.layers;
     return x->k.dtype == y->k.dtype && x->v.dtype == y->v.dtype && x->k.cols == y->k.cols &&
            x->v.cols == y->v.cols && x->k.layout == y->k.layout && x->v.layout == y->v.layout &&
+           (x->centre ? x->centre->n_pairs : 0) == (y->centre ? y->centre->n_pairs : 0) &&
            x->k.buffer->device == y->k.buffer->device && layers[a].window == layers[b].window;
 }
 
@@ -296,7 +304,8 @@ void kvant_session_get_info(const kvant_session *s, kvant_session_info *info) {
                             .n_sequences = s->n_sequences,
                             .kv_bytes_per_token = kv_cache_bytes_per_cell(s->cache),
                             .weight_bytes_per_token = s->model->model.weights.bytes_per_token,
-                            .n_kv_rows = 0};
+                            .n_kv_rows = 0,
+                            .centre_source = kv_session_centre_text(s)};
     i.kv_bytes_total = i.kv_bytes_per_token * s->n_ctx;
     i.kv_bytes_used = i.kv_bytes_per_token * (s->n_ctx - kv_session_room(s));
     for (int p = 0; p < KV_N_PLANS; p++)
@@ -323,7 +332,9 @@ kvant_status kvant_session_kv_row(const kvant_session *s, int32_t index, kvant_k
                       .layout_v = st->v.layout->name,
                       .device = st->k.buffer->device->name,
                       .window = s->model->model.hparams.layers[first].window,
-                      .bytes_per_token = bytes * (end - first)};
+                      .bytes_per_token = bytes * (end - first),
+                      .centre_pairs = st->centre ? st->centre->n_pairs : 0,
+                      .k_bits = 8.0 * (double)st->k.dtype->block_bytes / st->k.dtype->block_elems};
     r.bytes_total = r.bytes_per_token * s->n_ctx;
     kv_give_struct(row, &r, sizeof r);
     return KVANT_OK;

@@ -101,10 +101,12 @@ static kv_status find_layout(const kv_layout **out, const char *name, const kv_l
     return *out ? KVANT_OK : kv_fail(KVANT_INVALID, "KV layout \"%s\": there is none of that name", name);
 }
 
-/* Floats gain nothing from the transform. */
+/* Floats gain nothing from the transform, nor from a centre. */
 static bool rotated(const kvant_session_options *o, const kv_dtype *d) {
     return o->rotation == KVANT_ROTATION_AUTO && d->block_elems > 1;
 }
+
+static bool centred(const kvant_session *s, const kv_dtype *d) { return s->centre_set || d->block_elems > 1; }
 
 static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const kvant_session_options *o,
                             int32_t layer, const layer_type *type) {
@@ -117,7 +119,8 @@ static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const k
                             .k_dim = h->k_dim,
                             .v_dim = h->v_dim,
                             .k_rotated = rotated(o, type->k),
-                            .v_rotated = rotated(o, type->v)};
+                            .v_rotated = rotated(o, type->v),
+                            .centre = centred(s, type->k) ? s->centres[layer] : NULL};
     KV_TRY(find_layout(&out->k_layout, o->layout_k, d->key_layout(d, type->k)));
     return find_layout(&out->v_layout, o->layout_v, d->value_layout(d, type->v));
 }
@@ -134,7 +137,15 @@ static kv_status check_memory(const kvant_session *s, const kv_cache_layer *laye
     return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, s->model->device->name, memory);
 }
 
-static kv_status fill_layers(kv_cache_layer *layers, layer_type *types, const kvant_session *s,
+/* What no layer would use is not looked for. */
+static kv_status open_centres(kvant_session *s, const kvant_session_options *o, const layer_type *types,
+                              int32_t n_layers) {
+    for (int32_t i = 0; i < n_layers; i++)
+        if (centred(s, types[i].k)) return kv_session_open_centres(s, o);
+    return KVANT_OK;
+}
+
+static kv_status fill_layers(kv_cache_layer *layers, layer_type *types, kvant_session *s,
                              const kvant_session_options *o) {
     int32_t n_layers = s->model->model.hparams.n_layers;
     layer_type type;
@@ -142,6 +153,7 @@ static kv_status fill_layers(kv_cache_layer *layers, layer_type *types, const kv
     KV_TRY(find_type(&type.v, "V", o->type_v));
     for (int32_t i = 0; i < n_layers; i++) types[i] = type;
     KV_TRY(apply_rules(o->kv_layers, types, n_layers));
+    KV_TRY(open_centres(s, o, types, n_layers));
     for (int32_t i = 0; i < n_layers; i++) KV_TRY(fill_layer(&layers[i], s, o, i, &types[i]));
     return check_memory(s, layers, n_layers);
 }
