@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { CASE_BUFFERS = 16, CASE_WRITTEN = 2 };
+enum { CASE_BUFFERS = 16, CASE_WRITTEN = 2, CASE_OWNED = 4 };
 
 typedef struct conf_case {
     kv_random random;
@@ -31,12 +31,15 @@ typedef struct conf_case {
     int64_t n_compared;                     /* rows of the result that have a meaning */
     double *bound;                          /* of each number of the result before it is coded; NULL: exact */
     const kv_tensor *written[CASE_WRITTEN]; /* tensors that the node writes beside its result */
-    char text[200];                         /* for messages */
+    void *owned[CASE_OWNED];                /* freed with the case */
+    int32_t n_owned;
+    char text[400]; /* for messages */
 } conf_case;
 
 typedef struct conf_generator {
     const kv_op *op;
     int32_t n_cases;
+    int32_t (*count)(void); /* over n_cases, where it depends on the registries */
     void (*make)(conf_case *c,
                  int32_t i); /* every case that must occur is in some i; the rest is at random */
     kv_tensor *(*build)(const conf_case *c, kv_graph *g);
@@ -88,6 +91,7 @@ static inline kv_tensor *conf_tensor(conf_case *c, const kv_dtype *dtype, const 
 
 static inline void conf_clear(conf_case *c) {
     for (int32_t i = 0; i < c->n_buffers; i++) kv_free(c->buffers[i].host);
+    for (int32_t i = 0; i < c->n_owned; i++) kv_free(c->owned[i]);
     kv_arena_clear(&c->arena);
 }
 
