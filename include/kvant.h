@@ -102,9 +102,14 @@ typedef struct kvant_model_options {
     bool vocab_only;      /* tokenizer and metadata only: no weights, no sessions */
     kvant_progress_fn progress;
     void *user;
+    /* "cpu:0,cpu:1": each with memory of its own and its part of n_threads, in order; NULL = "cpu:0". */
+    const char *devices;
+    /* Shares of the layers, in the order of the devices: "1,3"; NULL: even. The embedding is beside the first
+     * layer, the output beside the last. */
+    const char *split;
 } kvant_model_options;
 #define KVANT_MODEL_OPTIONS_INIT \
-    { sizeof(kvant_model_options), 0, NULL, false, NULL, NULL }
+    { sizeof(kvant_model_options), 0, NULL, false, NULL, NULL, NULL, NULL }
 
 /* Opens a GGUF file (the first of a split set). `options` may be NULL. The whole file is validated first. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_model_open(kvant_model **out, const char *path,
@@ -185,6 +190,9 @@ typedef struct kvant_session_options {
     kvant_centre centre;
     const char *centre_path; /* NULL: none; another model's file is an error */
     int32_t centre_pairs;    /* rotary pairs of each head that are centred, at most; 0: as calibrated */
+    /* Where keys and values are: "cpu:1", or for single layers "0-3=cpu:1;-1=cpu:0"; NULL = beside the weights
+     * of their layer. */
+    const char *kv_device;
 } kvant_session_options;
 #define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
 
@@ -386,6 +394,8 @@ typedef struct kvant_session_info {
     int64_t weight_bytes_per_token; /* weight bytes read to decode one token */
     int32_t n_kv_rows;              /* rows for kvant_session_kv_row */
     const char *centre_source;      /* "calibrated", "key biases" or "none" (static) */
+    int32_t n_devices;     /* rows for kvant_session_device */
+    int64_t crossed_bytes; /* copied between devices since the session was created */
 } kvant_session_info;
 #define KVANT_SESSION_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_session_info)
 KVANT_API void kvant_session_get_info(const kvant_session *session, kvant_session_info *info);
@@ -404,6 +414,19 @@ typedef struct kvant_kv_row {
 #define KVANT_KV_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_kv_row)
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_kv_row(const kvant_session *session, int32_t i,
                                                            kvant_kv_row *row);
+
+/* What a device of the model holds: weights for all sessions, cache (when full) and scratch of this one. Strings
+ * live as long as the model. */
+typedef struct kvant_device_row {
+    size_t size;
+    const char *name, *kernels; /* "cpu:0", "avx512" */
+    int32_t n_threads;          /* of the host that work for it */
+    int32_t n_layers;           /* whose weights it has */
+    int64_t weight_bytes, kv_bytes, scratch_bytes;
+} kvant_device_row;
+#define KVANT_DEVICE_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_device_row)
+KVANT_API KVANT_MUST_USE kvant_status kvant_session_device(const kvant_session *session, int32_t i,
+                                                           kvant_device_row *row);
 
 #ifdef __cplusplus
 }

@@ -55,18 +55,28 @@ static kv_status describe(kvant_model *m, const kv_gguf *g) {
     return m->description ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
-static kv_status open_weights(kvant_model *m, const kvant_model_options *o) {
-    unsigned flags;
-    KV_TRY(kv_cpu_mask(&flags, o->cpu_mask));
-    KV_TRY(kv_cpu_device_create(&m->device, 0, o->n_threads ? o->n_threads : kv_cpu_count(), flags));
+static kv_status load_weights(kvant_model *m, const kvant_model_options *o, kv_pool *pool) {
     kv_model_source source = {.gguf = m->gguf,
-                              .device = m->device,
-                              .pool = kv_cpu_device_pool(m->device),
+                              .split = {.devices = m->devices,
+                                        .shares = m->n_shares ? m->shares : NULL,
+                                        .n_devices = m->n_devices},
+                              .pool = pool,
                               .n_vocab = kv_tokenizer_size(m->tokenizer),
                               .progress = o->progress,
                               .user = o->user};
     m->gguf = NULL; /* taken */
     return kv_model_load(&m->model, &source);
+}
+
+/* Weights are packed by threads of the host, whatever devices they go to. */
+static kv_status open_weights(kvant_model *m, const kvant_model_options *o) {
+    int32_t n_threads = o->n_threads ? o->n_threads : kv_cpu_count();
+    kv_pool *pool = NULL;
+    KV_TRY(kv_pool_create(&pool, n_threads));
+    kv_status status = kv_model_open_devices(m, o, n_threads);
+    if (!status) status = load_weights(m, o, pool);
+    kv_pool_destroy(pool);
+    return status;
 }
 
 static kv_status open_model(kvant_model *m, const char *path, const kvant_model_options *o) {
@@ -101,7 +111,7 @@ void kvant_model_close(kvant_model *m) {
     kv_tokenizer_destroy(m->tokenizer); /* borrows the file: goes first */
     kv_model_clear(&m->model);
     kv_gguf_close(m->gguf);
-    if (m->device) m->device->destroy(m->device);
+    kv_model_close_devices(m);
     kv_free(m->name);
     kv_free(m->architecture);
     kv_free(m->description);
@@ -123,8 +133,8 @@ void kvant_model_get_info(const kvant_model *m, kvant_model_info *info) {
                           .load_seconds = m->load_seconds,
                           .fingerprint = m->fingerprint};
     if (h->layers) i.n_heads = h->layers[0].n_heads, i.n_kv_heads = h->layers[0].n_kv_heads;
-    i.cpu = m->device ? kv_cpu_name(kv_cpu_device_flags(m->device)) : "none";
-    i.n_threads = m->device ? kv_pool_size(kv_cpu_device_pool(m->device)) : 0;
+    i.cpu = m->n_devices ? m->devices[0]->kernels : "none";
+    for (int32_t d = 0; d < m->n_devices; d++) i.n_threads += m->devices[d]->n_threads;
     kv_give_struct(info, &i, sizeof i);
 }
 

@@ -18,9 +18,17 @@ kv_status kv_take_struct(void *dst, size_t dst_size, const void *src, const char
 /* The other way: fills what the caller's struct has room for; `dst` begins with its size. */
 void kv_give_struct(void *dst, const void *src, size_t src_size);
 
+typedef struct kv_device_place {
+    const kv_device_kind *kind;
+    int32_t index;
+} kv_device_place;
+
 struct kvant_model {
     kv_gguf *gguf; /* with vocab_only; else the model owns it */
-    kv_device *device;
+    kv_device *devices[KV_MAX_DEVICES];
+    kv_device_place places[KV_MAX_DEVICES]; /* what the devices are */
+    int32_t shares[KV_MAX_DEVICES];         /* n_shares: of the layers; 0: even */
+    int32_t n_devices, n_shares;
     kv_model model;
     kv_tokenizer *tokenizer;
     bool vocab_only;
@@ -29,6 +37,12 @@ struct kvant_model {
     char *name, *architecture, *description;
     char fingerprint[17]; /* fingerprint.h, in hexadecimal */
 };
+
+/* Devices and shares of options; kv_model_close_devices also after a failure. */
+kv_status kv_model_open_devices(kvant_model *m, const kvant_model_options *o, int32_t n_threads);
+void kv_model_close_devices(kvant_model *m);
+/* The open device of a name; the failure lists them. */
+kv_status kv_model_device(const kvant_model *m, kv_device **out, const char *name);
 
 /* The open file, whoever owns it. */
 const kv_gguf *kv_model_gguf(const kvant_model *m);
@@ -54,6 +68,7 @@ struct kvant_session {
     const kv_centre **centres;       /* n_layers, in the arena; NULL where keys are stored as they are */
     kv_centre_source centre_source;
     kv_plan_slot plans[KV_N_PLANS];
+    int64_t crossed_bytes; /* between devices */
     int64_t n_runs;
     int32_t *tokens, *output_rows; /* n_batch: what the plans read */
     kv_cache_part *parts;          /* n_sequences */

@@ -114,7 +114,7 @@ static kv_status make_plan(kvant_session *s, kv_plan_slot *slot) {
                     .n_outputs = slot->n_outputs,
                     .n_table_rows = slot->n_tokens + slot->n_turns};
     slot->logits = kv_decoder_forward(&f);
-    return kv_plan_create(&slot->plan, &graph, &s->model->device, 1);
+    return kv_plan_create(&slot->plan, &graph, s->model->devices, s->model->n_devices);
 }
 
 /* The plan for this shape, made in the place of the one unused for longest if it is new. */
@@ -214,9 +214,8 @@ static kv_status run_step(kvant_session *s, const cursor *c) {
     slot->last_used = ++s->n_runs;
     KV_TRY(kv_plan_run(slot->plan, &s->cancel));
     size_t n_vocab = (size_t)kv_session_n_vocab(s), rows = (size_t)c->n_outputs;
-    if (rows)
-        memcpy(s->logits + (size_t)s->n_logits * n_vocab, kv_tensor_data(slot->logits),
-               rows * n_vocab * sizeof(float));
+    s->crossed_bytes += (int64_t)kv_plan_crossing_bytes(slot->plan);
+    if (rows) KV_TRY(kv_tensor_download(s->logits + (size_t)s->n_logits * n_vocab, slot->logits));
     s->n_logits += c->n_outputs;
     return KVANT_OK;
 }
@@ -312,6 +311,8 @@ void kvant_session_get_info(const kvant_session *s, kvant_session_info *info) {
         if (s->plans[p].plan) i.scratch_bytes += (int64_t)kv_plan_scratch_bytes(s->plans[p].plan);
     for (int32_t layer = 0; layer < s->model->model.hparams.n_layers; i.n_kv_rows++)
         layer = row_end(s, layer);
+    i.n_devices = s->model->n_devices;
+    i.crossed_bytes = s->crossed_bytes;
     kv_give_struct(info, &i, sizeof i);
 }
 

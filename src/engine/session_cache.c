@@ -1,6 +1,7 @@
 /* session_cache.c: from a session's options to its cache: the type, layout and transform of K and V of each
  * layer. */
 #include "engine/engine.h"
+#include "engine/layer_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,66 +33,68 @@ static kv_status find_type(const kv_dtype **out, const char *what, const char *n
 
 /* ---- single layers: "0-1,-2:-1=f16;5=q8_0/q4_0" ---- */
 
-static kv_status layers_fault(const char *rules, const char *why) {
-    return kv_fail(KVANT_INVALID,
-                   "kv_layers \"%s\": %s (as in \"0-1,-2:-1=f16;5=q8_0/q4_0\", negative from the end)", rules,
-                   why);
-}
-
-/* A layer number at *at, negative ones counted from the end. */
-static bool take_layer(const char **at, int32_t n_layers, int32_t *out) {
-    char *end;
-    long number = strtol(*at, &end, 10);
-    if (end == *at) return false;
-    *at = end;
-    if (number < 0) number += n_layers;
-    *out = (int32_t)number;
-    return number >= 0 && number < n_layers;
-}
-
 typedef struct layer_type {
     const kv_dtype *k, *v;
+    kv_device *device;
 } layer_type;
 
-/* "TYPE" or "K/V" up to the end or a semicolon. */
-static kv_status take_types(const char *text, size_t n, layer_type *out) {
-    char name[64];
-    if (n >= sizeof name) return kv_fail(KVANT_INVALID, "kv_layers: type name of %zu characters", n);
-    memcpy(name, text, n);
+static kv_status take_name(char *name, size_t capacity, const char *value, size_t n) {
+    if (n >= capacity) return kv_fail(KVANT_INVALID, "a name of %zu characters", n);
+    memcpy(name, value, n);
     name[n] = 0;
+    return KVANT_OK;
+}
+
+/* "TYPE" or "K/V". */
+static kv_status set_types(void *user, int32_t first, int32_t last, const char *value, size_t n) {
+    layer_type *types = user, type = {0};
+    char name[64];
+    KV_TRY(take_name(name, sizeof name, value, n));
     char *v = strchr(name, '/');
     if (v) *v++ = 0;
-    KV_TRY(find_type(&out->k, "kv_layers: K", name));
-    return find_type(&out->v, "kv_layers: V", v ? v : name);
-}
-
-/* One rule: marks and sets the layers of its ranges. */
-static kv_status apply_rule(const char *rules, const char *rule, size_t n, layer_type *types,
-                            int32_t n_layers) {
-    const char *at = rule, *equals = memchr(rule, '=', n);
-    layer_type type;
-    if (!equals) return layers_fault(rules, "a rule without \"=\"");
-    KV_TRY(take_types(equals + 1, n - (size_t)(equals + 1 - rule), &type));
-    while (at < equals) {
-        int32_t first, last;
-        if (!take_layer(&at, n_layers, &first)) return layers_fault(rules, "no such layer");
-        last = first;
-        if ((*at == '-' || *at == ':') && (at++, !take_layer(&at, n_layers, &last)))
-            return layers_fault(rules, "no such layer");
-        if (last < first) return layers_fault(rules, "a range that ends before it begins");
-        if (at < equals && *at++ != ',') return layers_fault(rules, "a comma is missing");
-        for (int32_t i = first; i <= last; i++) types[i] = type;
-    }
+    KV_TRY(find_type(&type.k, "kv_layers: K", name));
+    KV_TRY(find_type(&type.v, "kv_layers: V", v ? v : name));
+    for (int32_t i = first; i <= last; i++) types[i].k = type.k, types[i].v = type.v;
     return KVANT_OK;
 }
 
-static kv_status apply_rules(const char *rules, layer_type *types, int32_t n_layers) {
-    for (const char *at = rules; at && *at;) {
-        size_t n = strcspn(at, ";");
-        KV_TRY(apply_rule(rules, at, n, types, n_layers));
-        at += n + (at[n] == ';');
-    }
+static kv_status apply_type_rules(const char *text, layer_type *types, int32_t n_layers) {
+    kv_layer_rules rules = {.option = "kv_layers",
+                            .example = "0-1,-2:-1=f16;5=q8_0/q4_0",
+                            .n_layers = n_layers,
+                            .set = set_types,
+                            .user = types};
+    return kv_layer_rules_apply(&rules, text);
+}
+
+typedef struct device_rules {
+    const kvant_model *model;
+    layer_type *types;
+} device_rules;
+
+static kv_status set_device(void *user, int32_t first, int32_t last, const char *value, size_t n) {
+    const device_rules *r = user;
+    kv_device *device;
+    char name[32];
+    KV_TRY(take_name(name, sizeof name, value, n));
+    KV_TRY(kv_model_device(r->model, &device, name));
+    for (int32_t i = first; i <= last; i++) r->types[i].device = device;
     return KVANT_OK;
+}
+
+/* A name alone is for all layers. */
+static kv_status apply_device_rules(const kvant_model *m, const char *text, layer_type *types,
+                                    int32_t n_layers) {
+    device_rules user = {m, types};
+    kv_layer_rules rules = {.option = "kv_device",
+                            .example = "0-3=cpu:1;-1=cpu:0",
+                            .n_layers = n_layers,
+                            .set = set_device,
+                            .user = &user};
+    if (!text) return KVANT_OK;
+    kv_status status = strchr(text, '=') ? kv_layer_rules_apply(&rules, text)
+                                         : set_device(&user, 0, n_layers - 1, text, strlen(text));
+    return status ? kv_fail_in(status, "kv_device") : KVANT_OK;
 }
 
 /* ---- layouts and transforms ---- */
@@ -111,7 +114,7 @@ static bool centred(const kvant_session *s, const kv_dtype *d) { return s->centr
 static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const kvant_session_options *o,
                             int32_t layer, const layer_type *type) {
     const kv_hparams *h = &s->model->model.hparams;
-    kv_device *d = s->model->device;
+    kv_device *d = type->device;
     *out = (kv_cache_layer){.device = d,
                             .k_dtype = type->k,
                             .v_dtype = type->v,
@@ -127,14 +130,31 @@ static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const k
 
 /* ---- creation ---- */
 
+/* Bytes of all layers that are in the memory of `d`, which it may share with its kind. */
+static bool count_bytes(size_t *total, const kv_cache_spec *spec, const kv_device *d) {
+    *total = 0;
+    for (int32_t i = 0; i < spec->n_layers; i++) {
+        const kv_cache_layer *l = &spec->layers[i];
+        size_t bytes;
+        if (l->device != d && !(l->device->kind == d->kind && d->kind->shares_memory)) continue;
+        if (!kv_mul_size(&bytes, kv_cache_layer_bytes(l), (size_t)spec->n_cells) || !kv_add_size(total, *total, bytes))
+            return false;
+    }
+    return true;
+}
+
 /* A cache is committed as it fills: one that can never be filled is refused here, not by a kill much later.
  */
-static kv_status check_memory(const kvant_session *s, const kv_cache_layer *layers, int32_t n_layers) {
-    size_t per_cell = 0, memory = s->model->device->memory_bytes, total;
-    for (int32_t i = 0; i < n_layers; i++) per_cell += kv_cache_layer_bytes(&layers[i]);
-    if (!kv_mul_size(&total, per_cell, (size_t)s->n_ctx)) total = SIZE_MAX;
-    if (!memory || total <= memory) return KVANT_OK;
-    return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, s->model->device->name, memory);
+static kv_status check_memory(const kvant_session *s, const kv_cache_spec *spec) {
+    for (int32_t i = 0; i < s->model->n_devices; i++) {
+        const kv_device *d = s->model->devices[i];
+        size_t total;
+        if (!count_bytes(&total, spec, d))
+            return kv_fail(KVANT_NO_MEMORY, "more bytes asked for than can be counted");
+        if (d->memory_bytes && total > d->memory_bytes)
+            return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, d->name, d->memory_bytes);
+    }
+    return KVANT_OK;
 }
 
 /* What no layer would use is not looked for. */
@@ -151,11 +171,15 @@ static kv_status fill_layers(kv_cache_layer *layers, layer_type *types, kvant_se
     layer_type type;
     KV_TRY(find_type(&type.k, "K", o->type_k));
     KV_TRY(find_type(&type.v, "V", o->type_v));
-    for (int32_t i = 0; i < n_layers; i++) types[i] = type;
-    KV_TRY(apply_rules(o->kv_layers, types, n_layers));
+    for (int32_t i = 0; i < n_layers; i++) {
+        types[i] = type;
+        types[i].device = s->model->model.weights.layers[i].device;
+    }
+    KV_TRY(apply_type_rules(o->kv_layers, types, n_layers));
+    KV_TRY(apply_device_rules(s->model, o->kv_device, types, n_layers));
     KV_TRY(open_centres(s, o, types, n_layers));
     for (int32_t i = 0; i < n_layers; i++) KV_TRY(fill_layer(&layers[i], s, o, i, &types[i]));
-    return check_memory(s, layers, n_layers);
+    return KVANT_OK;
 }
 
 kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options *o) {
@@ -169,6 +193,7 @@ kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options 
                           .n_batch = s->n_batch,
                           .can_turn = true};
     kv_status status = layers && types ? fill_layers(layers, types, s, o) : KVANT_NO_MEMORY;
+    if (!status) status = check_memory(s, &spec);
     if (!status) status = kv_cache_create(&s->cache, &spec);
     kv_free(layers);
     kv_free(types);

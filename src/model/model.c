@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-static kv_status check_factors(const kv_tensor *t, const char *name) {
-    const float *x = t ? kv_tensor_data(t) : NULL;
-    for (int64_t i = 0; x && i < t->cols; i++)
+static kv_status check_factors(const kv_model *m, const float *x, const char *name) {
+    for (int32_t i = 0; x && i < m->hparams.rope[KV_ROPE_GLOBAL].n_rot / 2; i++)
         if (!(x[i] > 0))
             return kv_fail(KVANT_FORMAT, "tensor %s: factor %lld is %g, must be positive", name, (long long)i,
                            (double)x[i]);
@@ -23,14 +22,14 @@ static kv_status load(kv_model *m, const kv_model_source *s) {
     kv_weights_source source = {.gguf = m->gguf,
                                 .hparams = &m->hparams,
                                 .arch = m->arch,
-                                .device = s->device,
+                                .split = s->split,
                                 .pool = s->pool,
                                 .progress = s->progress,
                                 .user = s->user};
     KV_TRY(kv_weights_load(&m->weights, &source));
-    KV_TRY(check_factors(m->weights.rope_factors, "rope_freqs.weight"));
-    KV_TRY(check_factors(m->weights.rope_factors_long, "rope_factors_long.weight"));
-    KV_TRY(check_factors(m->weights.rope_factors_short, "rope_factors_short.weight"));
+    KV_TRY(check_factors(m, m->weights.rope_factors, "rope_freqs.weight"));
+    KV_TRY(check_factors(m, m->weights.rope_factors_long, "rope_factors_long.weight"));
+    KV_TRY(check_factors(m, m->weights.rope_factors_short, "rope_factors_short.weight"));
     if (m->weights.embed->rows != s->n_vocab)
         return kv_fail(KVANT_FORMAT, "token_embd.weight has %lld rows, the vocabulary %d tokens",
                        (long long)m->weights.embed->rows, s->n_vocab);
@@ -55,9 +54,8 @@ void kv_model_clear(kv_model *m) {
 static const float *pick_factors(const kv_model *m, int32_t n_ctx) {
     const kv_weights *w = &m->weights;
     bool is_long = n_ctx > m->hparams.rope[KV_ROPE_GLOBAL].n_ctx_original;
-    const kv_tensor *t = is_long && w->rope_factors_long ? w->rope_factors_long : w->rope_factors_short;
-    if (w->rope_factors) t = w->rope_factors;
-    return t ? kv_tensor_data(t) : NULL;
+    if (w->rope_factors) return w->rope_factors;
+    return is_long && w->rope_factors_long ? w->rope_factors_long : w->rope_factors_short;
 }
 
 kv_status kv_model_ropes(kv_rope *ropes, const kv_model *m, int32_t n_ctx, kv_arena *arena) {

@@ -13,8 +13,8 @@ typedef struct kv_model {
 
 typedef struct kv_model_source {
     kv_gguf *gguf; /* taken, also on failure */
-    kv_device *device;
-    kv_pool *pool;
+    kv_split split;
+    kv_pool *pool;   /* packs weights */
     int32_t n_vocab; /* of the tokenizer; the embedding must have as many rows */
     bool (*progress)(void *user, double fraction);
     void *user;

@@ -18,8 +18,9 @@ typedef struct move {
 typedef struct loader {
     kv_weights *w;
     const kv_weights_source *src;
-    KV_VEC(move) moves;
-    size_t packed_bytes, vector_bytes;
+    kv_weights_shard *shard; /* where the tensors wanted next go; its buffers grow by their sizes */
+    KV_VEC(move) matrices;
+    KV_VEC(move) vectors;
     char name[64];
 } loader;
 
@@ -43,8 +44,21 @@ static kv_status check_dims(const kv_gguf_tensor *t, int64_t cols, int64_t rows)
                    (long long)cols, (long long)rows);
 }
 
-static kv_status add_move(loader *l, kv_tensor *to, const kv_gguf_tensor *from, int64_t first_row) {
-    return kv_vec_push(&l->moves, ((move){to, from, first_row})) ? KVANT_OK : KVANT_NO_MEMORY;
+/* As f32. NaN or infinite norms, biases and rope factors make every logit NaN: refused by name here. */
+static kv_status read_vector(float *x, const kv_gguf_tensor *from, int64_t n) {
+    from->dtype->decode(x, from->data, n);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return kv_fail(KVANT_FORMAT, "tensor %s: number %lld is not finite", from->name, (long long)i);
+    return KVANT_OK;
+}
+
+/* Memory behind what the buffer holds so far; the buffer itself is allocated when all is known. */
+static void reserve(loader *l, kv_tensor *t, kv_buffer *buffer) {
+    t->buffer = buffer;
+    t->offset = buffer->bytes;
+    buffer->bytes += kv_round_up(kv_tensor_bytes(t), 64);
+    l->shard->bytes += (int64_t)kv_tensor_bytes(t);
 }
 
 static kv_tensor *new_tensor(loader *l, const kv_dtype *dtype, const kv_layout *layout, int64_t rows,
@@ -62,32 +76,38 @@ static kv_status want_vector(loader *l, kv_tensor **out, int32_t layer, const ch
     KV_TRY(check_dims(from, n, 1));
     kv_tensor *t = *out = new_tensor(l, KV_FLOAT, &kv_layout_rows, 1, n);
     if (!t) return KVANT_NO_MEMORY;
-    t->buffer = &l->w->vectors;
-    t->offset = l->vector_bytes;
-    l->vector_bytes += kv_round_up(kv_tensor_bytes(t), 64);
-    return add_move(l, t, from, 0);
+    reserve(l, t, &l->shard->vectors);
+    return kv_vec_push(&l->vectors, ((move){t, from, 0})) ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
-static size_t offset_in_file(const loader *l, const kv_gguf_tensor *t) {
-    return (size_t)((uintptr_t)t->data - (uintptr_t)l->w->mapped.host);
+/* Plain rows where they are in the file, for a device that can read them there. */
+static kv_status borrow(loader *l, kv_tensor *t, const kv_gguf_tensor *from, int64_t first) {
+    kv_device *d = l->shard->device;
+    kv_buffer *b = kv_arena_alloc(&l->w->arena, 1, sizeof *b);
+    if (!b || !kv_vec_push(&l->shard->borrowed, b)) return KVANT_NO_MEMORY;
+    t->buffer = b;
+    l->shard->bytes += (int64_t)kv_tensor_bytes(t);
+    return d->borrow(d, b, from->data + (size_t)first * kv_dtype_bytes(t->dtype, t->cols),
+                     kv_tensor_bytes(t));
 }
 
-/* Rows [first, first + rows) of a matrix that matmul reads. */
-static kv_status place_matrix(loader *l, kv_tensor **out, const kv_gguf_tensor *from, int64_t first,
-                              int64_t rows) {
-    const kv_layout *layout = l->src->device->weight_layout(l->src->device, from->dtype);
+/* Rows [first, first + rows) of a matrix in a layout. */
+static kv_status place_rows(loader *l, kv_tensor **out, const kv_gguf_tensor *from, int64_t first,
+                            int64_t rows, const kv_layout *layout) {
     kv_tensor *t = *out = new_tensor(l, from->dtype, layout, rows, from->dims[0]);
     if (!t) return KVANT_NO_MEMORY;
-    l->w->bytes_per_token += (int64_t)kv_tensor_bytes(t);
-    if (layout == &kv_layout_rows) {
-        t->buffer = &l->w->mapped;
-        t->offset = offset_in_file(l, from) + (size_t)first * kv_dtype_bytes(from->dtype, t->cols);
-        return KVANT_OK;
-    }
-    t->buffer = &l->w->packed;
-    t->offset = l->packed_bytes;
-    l->packed_bytes += kv_round_up(kv_tensor_bytes(t), 64);
-    return add_move(l, t, from, first);
+    if (layout == &kv_layout_rows && l->shard->device->borrow) return borrow(l, t, from, first);
+    reserve(l, t, &l->shard->matrices);
+    return kv_vec_push(&l->matrices, ((move){t, from, first})) ? KVANT_OK : KVANT_NO_MEMORY;
+}
+
+/* The same of one that matmul reads, in the layout that the device likes best. */
+static kv_status place_matrix(loader *l, kv_tensor **out, const kv_gguf_tensor *from, int64_t first,
+                              int64_t rows) {
+    kv_device *d = l->shard->device;
+    KV_TRY(place_rows(l, out, from, first, rows, d->weight_layout(d, from->dtype)));
+    l->w->bytes_per_token += (int64_t)kv_tensor_bytes(*out);
+    return KVANT_OK;
 }
 
 static kv_status want_matrix(loader *l, kv_tensor **out, int32_t layer, const char *name, int64_t cols,
@@ -99,6 +119,20 @@ static kv_status want_matrix(loader *l, kv_tensor **out, int32_t layer, const ch
 }
 
 /* ---- the tensors of a model ---- */
+
+int32_t kv_split_device(const kv_split *s, int32_t layer, int32_t n_layers) {
+    int64_t total = 0, sum = 0;
+    for (int32_t i = 0; i < s->n_devices; i++) total += s->shares ? s->shares[i] : 1;
+    for (int32_t i = 0; i + 1 < s->n_devices; i++) {
+        sum += s->shares ? s->shares[i] : 1;
+        if (layer < (2 * n_layers * sum + total) / (2 * total)) return i;
+    }
+    return s->n_devices - 1;
+}
+
+static kv_weights_shard *shard_of(const loader *l, int32_t layer) {
+    return &l->w->shards[kv_split_device(&l->src->split, layer, l->src->hparams->n_layers)];
+}
 
 static kv_status want_qkv(loader *l, kv_layer_weights *w, int32_t i) {
     const kv_hparams *h = l->src->hparams;
@@ -158,123 +192,176 @@ static kv_status want_layer(loader *l, int32_t i) {
     return want_vector(l, &w->ffn_post_norm, i, "post_ffw_norm", "weight", h->n_embd, post);
 }
 
-/* The embedding stays in the file unless the output shares it. */
+/* The embedding beside the first layer in plain rows, unless the output beside the last shares it there. */
 static kv_status want_embedding(loader *l) {
     kv_weights *w = l->w;
     int64_t n_embd = l->src->hparams->n_embd;
     const kv_gguf_tensor *embed = find(l, -1, "token_embd", "weight");
     if (!embed) return missing(l);
     KV_TRY(check_dims(embed, n_embd, embed->dims[1]));
-    if (!find(l, -1, "output", "weight")) {
-        KV_TRY(place_matrix(l, &w->embed, embed, 0, embed->dims[1]));
-        w->output = w->embed;
-        return KVANT_OK;
+    bool tied = !find(l, -1, "output", "weight");
+    l->shard = shard_of(l, l->src->hparams->n_layers - 1);
+    if (tied)
+        KV_TRY(place_matrix(l, &w->output, embed, 0, embed->dims[1]));
+    else
+        KV_TRY(want_matrix(l, &w->output, -1, "output", n_embd, embed->dims[1]));
+    bool shared = tied && l->shard == shard_of(l, 0);
+    l->shard = shard_of(l, 0);
+    w->embed = w->output;
+    return shared ? KVANT_OK : place_rows(l, &w->embed, embed, 0, embed->dims[1], &kv_layout_rows);
+}
+
+/* Factors that the host computes frequencies from. */
+static kv_status want_factors(loader *l, const float **out, const char *name, const char *suffix) {
+    int64_t n = l->src->hparams->rope[KV_ROPE_GLOBAL].n_rot / 2;
+    const kv_gguf_tensor *from = find(l, -1, name, suffix);
+    if (!from) return KVANT_OK;
+    KV_TRY(check_dims(from, n, 1));
+    float *x = kv_arena_alloc(&l->w->arena, (size_t)n, sizeof *x);
+    if (!x) return KVANT_NO_MEMORY;
+    *out = x;
+    return read_vector(x, from, n);
+}
+
+static kv_status want_layers(loader *l) {
+    const kv_hparams *h = l->src->hparams;
+    l->w->layers = kv_arena_alloc(&l->w->arena, (size_t)h->n_layers, sizeof *l->w->layers);
+    if (!l->w->layers) return KVANT_NO_MEMORY;
+    for (int32_t i = 0; i < h->n_layers; i++) {
+        l->shard = shard_of(l, i);
+        l->w->layers[i].device = l->shard->device;
+        KV_TRY(want_layer(l, i));
     }
-    KV_TRY(want_matrix(l, &w->output, -1, "output", n_embd, embed->dims[1]));
-    w->embed = new_tensor(l, embed->dtype, &kv_layout_rows, embed->dims[1], n_embd);
-    if (!w->embed) return KVANT_NO_MEMORY;
-    w->embed->buffer = &w->mapped;
-    w->embed->offset = offset_in_file(l, embed);
     return KVANT_OK;
 }
 
 static kv_status want_all(loader *l) {
-    const kv_hparams *h = l->src->hparams;
+    const kv_split *split = &l->src->split;
     kv_weights *w = l->w;
-    int64_t pairs = h->rope[KV_ROPE_GLOBAL].n_rot / 2;
+    w->shards = kv_arena_alloc(&w->arena, (size_t)split->n_devices, sizeof *w->shards);
+    if (!w->shards) return KVANT_NO_MEMORY;
+    w->n_shards = split->n_devices;
+    for (int32_t i = 0; i < w->n_shards; i++) w->shards[i].device = split->devices[i];
     KV_TRY(want_embedding(l));
-    KV_TRY(want_vector(l, &w->output_norm, -1, "output_norm", "weight", h->n_embd, true));
-    KV_TRY(want_vector(l, &w->rope_factors, -1, "rope_freqs", "weight", pairs, false));
-    KV_TRY(want_vector(l, &w->rope_factors_long, -1, "rope_factors_long", "weight", pairs, false));
-    KV_TRY(want_vector(l, &w->rope_factors_short, -1, "rope_factors_short", "weight", pairs, false));
-    w->layers = kv_arena_alloc(&w->arena, (size_t)h->n_layers, sizeof *w->layers);
-    if (!w->layers) return KVANT_NO_MEMORY;
-    for (int32_t i = 0; i < h->n_layers; i++) KV_TRY(want_layer(l, i));
-    return KVANT_OK;
+    KV_TRY(want_factors(l, &w->rope_factors, "rope_freqs", "weight"));
+    KV_TRY(want_factors(l, &w->rope_factors_long, "rope_factors_long", "weight"));
+    KV_TRY(want_factors(l, &w->rope_factors_short, "rope_factors_short", "weight"));
+    KV_TRY(want_layers(l)); /* and then beside the last */
+    return want_vector(l, &w->output_norm, -1, "output_norm", "weight", l->src->hparams->n_embd, true);
 }
 
 /* ---- filling ---- */
 
-static void fill(const move *m, int64_t first, int64_t n) {
+static kv_status fill_vector(const move *m) {
+    kv_range to = kv_tensor_range(m->to);
+    float *x = kv_alloc(1, to.bytes);
+    if (!x) return KVANT_NO_MEMORY;
+    kv_status status = read_vector(x, m->from, m->to->cols);
+    if (!status) status = to.buffer->device->upload(to, x);
+    kv_free(x);
+    return status;
+}
+
+/* Whole tiles of rows, through memory of the host where the device's is out of reach. */
+static kv_status upload_rows(const kv_tensor *t, const void *plain, int64_t first, int64_t n) {
+    kv_device *d = t->buffer->device;
+    int64_t tile = t->layout->tile;
+    size_t tile_bytes = kv_layout_tile_bytes(t->layout, t->dtype, t->cols);
+    kv_range to = {t->buffer, t->offset + (size_t)(first / tile) * tile_bytes,
+                   (size_t)((n + tile - 1) / tile) * tile_bytes};
+    void *packed = kv_alloc(1, to.bytes);
+    if (!packed) return KVANT_NO_MEMORY;
+    kv_layout_pack(t->layout, t->dtype, t->cols, packed, plain, 0, n);
+    kv_status status = d->upload(to, packed);
+    kv_free(packed);
+    return status;
+}
+
+static kv_status fill(const move *m, int64_t first, int64_t n) {
     const kv_tensor *t = m->to;
     size_t row_bytes = kv_dtype_bytes(m->from->dtype, t->cols);
     const uint8_t *plain = m->from->data + (size_t)(m->first_row + first) * row_bytes;
-    if (t->rows == 1 && t->dtype == KV_FLOAT) {
-        m->from->dtype->decode(kv_tensor_data(t), plain, t->cols);
-        return;
-    }
-    kv_layout_pack(t->layout, t->dtype, t->cols, kv_tensor_data(t), plain, first, n);
+    if (t->buffer->host)
+        kv_layout_pack(t->layout, t->dtype, t->cols, t->buffer->host + t->offset, plain, first, n);
+    else
+        KV_TRY(upload_rows(t, plain, first, n));
     kv_pages_release((void *)plain, (size_t)n * row_bytes);
+    return KVANT_OK;
 }
 
 typedef struct filling {
     const loader *l;
     int64_t n_items;
     atomic_int_least64_t done;
-    atomic_bool cancelled;
+    _Atomic kv_status status; /* of what failed, or KVANT_CANCELLED */
 } filling;
 
 static int64_t items_of(const move *m) { return (m->to->rows + PACK_ROWS - 1) / PACK_ROWS; }
+
+static void fill_item(filling *f, const move *m, int64_t item, bool reports) {
+    const kv_weights_source *src = f->l->src;
+    int64_t first = item * PACK_ROWS, left = m->to->rows - first;
+    kv_status status = fill(m, first, left < PACK_ROWS ? left : PACK_ROWS);
+    double fraction = (double)++f->done / (double)f->n_items;
+    if (reports && src->progress && !src->progress(src->user, fraction)) status = KVANT_CANCELLED;
+    if (status) f->status = status;
+}
 
 static void fill_items(void *arg, int32_t thread) {
     filling *f = arg;
     const loader *l = f->l;
     int64_t item = kv_pool_take(l->src->pool), before = 0;
-    for (size_t i = 0; i < l->moves.count; i++) {
-        const move *m = &l->moves.at[i];
+    for (size_t i = 0; i < l->matrices.count; i++) {
+        const move *m = &l->matrices.at[i];
         int64_t n = items_of(m);
-        for (; item < before + n && !f->cancelled; item = kv_pool_take(l->src->pool)) {
-            int64_t first = (item - before) * PACK_ROWS, left = m->to->rows - first;
-            fill(m, first, left < PACK_ROWS ? left : PACK_ROWS);
-            double fraction = (double)++f->done / (double)f->n_items;
-            if (thread == 0 && l->src->progress && !l->src->progress(l->src->user, fraction))
-                f->cancelled = true;
-        }
+        for (; item < before + n && !f->status; item = kv_pool_take(l->src->pool))
+            fill_item(f, m, item - before, thread == 0);
         before += n;
     }
 }
 
-static kv_status fill_all(loader *l) {
-    kv_device *d = l->src->device;
-    KV_TRY(d->alloc(d, &l->w->packed, l->packed_bytes));
-    KV_TRY(d->alloc(d, &l->w->vectors, l->vector_bytes));
-    filling f = {.l = l};
-    for (size_t i = 0; i < l->moves.count; i++) f.n_items += items_of(&l->moves.at[i]);
-    kv_pool_run(l->src->pool, fill_items, &f);
-    return f.cancelled ? kv_fail(KVANT_CANCELLED, "loading was cancelled") : KVANT_OK;
+/* Allocates what was reserved. */
+static kv_status allocate(kv_device *d, kv_buffer *buffer) {
+    size_t bytes = buffer->bytes;
+    buffer->bytes = 0;
+    return bytes ? d->alloc(d, buffer, bytes) : KVANT_OK;
 }
 
-/* NaN or infinite norms, biases and rope factors make every logit NaN: refused by name here. */
-static kv_status check_vectors(const loader *l) {
-    for (size_t i = 0; i < l->moves.count; i++) {
-        const move *m = &l->moves.at[i];
-        const float *x = kv_tensor_data(m->to);
-        for (int64_t c = 0; m->to->buffer == &l->w->vectors && c < m->to->cols; c++)
-            if (!isfinite(x[c]))
-                return kv_fail(KVANT_FORMAT, "tensor %s: number %lld is not finite", m->from->name,
-                               (long long)c);
+static kv_status fill_all(loader *l) {
+    for (int32_t i = 0; i < l->w->n_shards; i++) {
+        kv_weights_shard *s = &l->w->shards[i];
+        KV_TRY(allocate(s->device, &s->matrices));
+        KV_TRY(allocate(s->device, &s->vectors));
     }
-    return KVANT_OK;
+    for (size_t i = 0; i < l->vectors.count; i++) KV_TRY(fill_vector(&l->vectors.at[i]));
+    filling f = {.l = l};
+    for (size_t i = 0; i < l->matrices.count; i++) f.n_items += items_of(&l->matrices.at[i]);
+    kv_pool_run(l->src->pool, fill_items, &f);
+    if (f.status == KVANT_CANCELLED) return kv_fail(f.status, "loading was cancelled");
+    return f.status ? kv_fail(f.status, "a device did not take its weights") : KVANT_OK;
 }
 
 kv_status kv_weights_load(kv_weights *w, const kv_weights_source *source) {
     *w = (kv_weights){0};
-    w->mapped =
-        (kv_buffer){.device = source->device, .host = (uint8_t *)kv_gguf_tensor_at(source->gguf, 0)->data};
     loader l = {.w = w, .src = source};
-    kv_status status;
-    KV_TRY_DONE(want_all(&l));
-    KV_TRY_DONE(fill_all(&l));
-    KV_TRY_DONE(check_vectors(&l));
-done:
-    kv_vec_clear(&l.moves);
+    kv_status status = want_all(&l);
+    if (!status) status = fill_all(&l);
+    kv_vec_clear(&l.matrices);
+    kv_vec_clear(&l.vectors);
     if (status) kv_weights_clear(w);
     return status;
 }
 
+static void clear_shard(kv_weights_shard *s) {
+    if (s->matrices.device) s->device->release(&s->matrices);
+    if (s->vectors.device) s->device->release(&s->vectors);
+    for (size_t i = 0; i < s->borrowed.count; i++)
+        if (s->borrowed.at[i]->device) s->device->release(s->borrowed.at[i]);
+    kv_vec_clear(&s->borrowed);
+}
+
 void kv_weights_clear(kv_weights *w) {
-    if (w->packed.device) w->packed.device->release(&w->packed);
-    if (w->vectors.device) w->vectors.device->release(&w->vectors);
+    for (int32_t i = 0; i < w->n_shards; i++) clear_shard(&w->shards[i]);
     kv_arena_clear(&w->arena);
     *w = (kv_weights){0};
 }
