@@ -165,6 +165,11 @@ typedef struct kvant_session kvant_session;
 
 typedef enum kvant_act { KVANT_ACT_FAST, KVANT_ACT_F32 } kvant_act;
 
+typedef enum kvant_shift {
+    KVANT_SHIFT_LAZY, /* keys are never touched: queries turn */
+    KVANT_SHIFT_EAGER /* keys are rotated in place, and coded anew */
+} kvant_shift;
+
 typedef enum kvant_rotation {
     KVANT_ROTATION_AUTO, /* a Hadamard transform of K and V wherever their type is quantized */
     KVANT_ROTATION_OFF
@@ -190,6 +195,10 @@ typedef struct kvant_session_options {
     kvant_centre centre;
     const char *centre_path; /* NULL: none; another model's file is an error */
     int32_t centre_pairs;    /* rotary pairs of each head that are centred, at most; 0: as calibrated */
+    kvant_shift shift;
+    /* Layers with a sliding window keep, of each sequence, the window, the margin, and the first n_pin
+     * positions; so a sequence can go back by up to the margin. Margin 0 = 256, -1 = these layers keep all. */
+    int32_t window_margin, n_pin;
     /* Where keys and values are: "cpu:1", or for single layers "0-3=cpu:1;-1=cpu:0"; NULL = beside the weights
      * of their layer. */
     const char *kv_device;
@@ -226,14 +235,19 @@ KVANT_API int32_t kvant_n_logits(const kvant_session *session);
 
 /* ---- cache ------------------------------------------------------------------------------------------- */
 
-/* Positions of the sequence's last token + 1; 0 when empty. Ranges below are [p0, p1), p1 < 0 means the end.
- */
+/* Positions of the sequence's first token, and of its last + 1; 0 when empty. Ranges below are [p0, p1), p1 < 0
+ * means the end. Each of these functions does all it says or changes nothing. KVANT_UNSUPPORTED: layers with a
+ * sliding window have released tokens that they would have to see; the message says where the sequence can be
+ * cut and read again, kvant_seq_rewind too. */
+KVANT_API int64_t kvant_seq_begin(const kvant_session *session, int32_t seq);
 KVANT_API int64_t kvant_seq_end(const kvant_session *session, int32_t seq);
 /* Tokens in the cache of this sequence (less than kvant_seq_end after a removal without a shift). */
 KVANT_API int64_t kvant_seq_tokens(const kvant_session *session, int32_t seq);
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_remove(kvant_session *session, int32_t seq, int64_t p0,
                                                        int64_t p1);
-/* Adds `delta` to the positions in the range: the keys are not touched, later queries turn instead. */
+/* Adds `delta` to the positions in the range. With KVANT_SHIFT_LAZY the keys are not touched, later queries
+ * turn instead; with KVANT_SHIFT_EAGER the keys are rotated (those that another sequence shares are copied
+ * first: KVANT_CONTEXT_FULL if there is no room for that). */
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_shift(kvant_session *session, int32_t seq, int64_t p0,
                                                       int64_t p1, int64_t delta);
 /* Removes [p0, p1) and moves what follows down by p1 - p0, or leaves all as it was. */
@@ -241,9 +255,47 @@ KVANT_API KVANT_MUST_USE kvant_status kvant_seq_drop(kvant_session *session, int
                                                      int64_t p1);
 /* Makes `to` a copy of `from`; pages are shared, nothing is copied until one of them writes. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_copy(kvant_session *session, int32_t to, int32_t from);
+/* The same of the positions [p0, p1) alone. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_fork(kvant_session *session, int32_t to, int32_t from,
+                                                     int64_t p0, int64_t p1);
+/* Empties all other sequences. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_keep(kvant_session *session, int32_t seq);
+/* Rotates keys so that all of the sequence is in one frame and no query has to turn; positions stay. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_compact(kvant_session *session, int32_t seq);
+/* Divides the positions in the range (rounded down; keys are rotated): tokens may share a position then, but
+ * not with tokens outside of the range, which are best moved first. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_divide(kvant_session *session, int32_t seq, int64_t p0,
+                                                       int64_t p1, int64_t divisor);
+/* The highest position, at most `pos`, from which on the sequence can be removed and gone on with. */
+KVANT_API int64_t kvant_seq_rewind(const kvant_session *session, int32_t seq, int64_t pos);
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_clear(kvant_session *session, int32_t seq);
 /* True where the keys' positions can be moved; false with a reason (borrowed, static) where not. */
 KVANT_API bool kvant_can_shift(const kvant_session *session, const char **reason);
+
+/* ---- saving ------------------------------------------------------------------------------------------ */
+
+/* Writes a sequence to a file: which model it belongs to, how its cells are coded and rotated, its tokens,
+ * positions and rows, with checksums (docs/snapshot-format.md). Its size depends on the cells that the sequence
+ * has, not on the context. Nothing appears under `path` before all of it is written. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_save(const kvant_session *session, int32_t seq,
+                                                     const char *path);
+/* Makes a sequence (any; what it held goes) what was saved, by a session of the same model with any types,
+ * layouts, devices and rotation: rows are copied byte by byte where they are coded alike, else decoded and
+ * coded again. Everything is checked first; a file of another model, a damaged one or a context that is too
+ * small is an error that changes nothing. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_load(kvant_session *session, int32_t seq, const char *path);
+/* The tokens that the sequence holds, in order of position, as kvant_seq_tokens counts them. -1: not known,
+ * because every layer has a window and has released it. *n_tokens is filled also where `capacity` is too
+ * small (KVANT_INVALID). */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_get_tokens(const kvant_session *session, int32_t seq,
+                                                           kvant_token *tokens, size_t capacity,
+                                                           size_t *n_tokens);
+/* Cuts a sequence back to what it shares with the beginning of a text, but for the text's last token, so that
+ * evaluating tokens + *n_reused gives the logits of the whole text. Layers with a window may have released
+ * what going back so far would need: then less is reused, perhaps nothing. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_seq_reuse(kvant_session *session, int32_t seq,
+                                                      const kvant_token *tokens, size_t n_tokens,
+                                                      size_t *n_reused);
 
 /* ---- sampling ---------------------------------------------------------------------------------------- */
 
@@ -382,6 +434,11 @@ KVANT_API int32_t kvant_chat_count(const kvant_chat *chat);
 /* Message i; *role and *text are borrowed until the chat changes. *in_context: not dropped by a shift. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_message(const kvant_chat *chat, int32_t i, const char **role,
                                                          const char **text, bool *in_context);
+/* A conversation with the cells of its sequence, in a file that kvant_seq_load reads too: what was loaded goes
+ * on without being read again. Loading replaces the conversation, or changes nothing. The template must be the
+ * same. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_chat_save(const kvant_chat *chat, const char *path);
+KVANT_API KVANT_MUST_USE kvant_status kvant_chat_load(kvant_chat *chat, const char *path);
 /* The name of the renderer in use. */
 KVANT_API const char *kvant_chat_template(const kvant_chat *chat);
 
@@ -410,6 +467,8 @@ typedef struct kvant_kv_row {
     int32_t centre_pairs; /* rotary pairs of each KV head that are centred: each costs two products for each
                              cell and query head; 0: keys are stored as they are */
     double k_bits;        /* for a number of a key, scales included */
+    int32_t n_cells; /* tokens that these layers hold: n_ctx, or what their window asks for */
+    int32_t rotation_k, rotation_v; /* numbers that a Hadamard transform mixes before coding; 1: none */
 } kvant_kv_row;
 #define KVANT_KV_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_kv_row)
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_kv_row(const kvant_session *session, int32_t i,

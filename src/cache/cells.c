@@ -7,12 +7,14 @@ kv_status kv_cells_init(kv_cells *c, int32_t n_cells, int32_t page_cells) {
     *c = (kv_cells){.n_cells = n_cells, .n_free = n_cells, .page_cells = page_cells};
     c->refs = kv_alloc((size_t)n_cells, sizeof *c->refs);
     c->page_used = kv_alloc((size_t)n_pages(c), sizeof *c->page_used);
-    return c->refs && c->page_used ? KVANT_OK : KVANT_NO_MEMORY;
+    c->tokens = kv_alloc((size_t)n_cells, sizeof *c->tokens);
+    return c->refs && c->page_used && c->tokens ? KVANT_OK : KVANT_NO_MEMORY;
 }
 
 void kv_cells_clear(kv_cells *c) {
     kv_free(c->refs);
     kv_free(c->page_used);
+    kv_free(c->tokens);
     *c = (kv_cells){0};
 }
 
@@ -45,6 +47,7 @@ int32_t kv_cells_take(kv_cells *c, int32_t wish) {
         if (cell < 0) cell = find_any(c);
     }
     c->refs[cell] = 1;
+    c->tokens[cell] = -1;
     c->page_used[cell / c->page_cells]++;
     c->n_free--;
     return cell;

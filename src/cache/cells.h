@@ -8,6 +8,7 @@ typedef struct kv_cells {
     int32_t n_cells, n_free, page_cells;
     uint32_t *refs;     /* of each cell */
     int32_t *page_used; /* cells in use of each page */
+    int32_t *tokens;    /* of each cell: cell_tokens.h */
     int32_t cursor;     /* page where the search for a free one begins */
 } kv_cells;
 

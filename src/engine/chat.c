@@ -8,30 +8,13 @@
  *
  * splice() alone changes the line, and the cache with it.
  */
+#include "engine/chat.h"
+
 #include "engine/context.h"
 
 #include <string.h>
 
-typedef struct message {
-    char *role, *text;
-    size_t begin, end; /* its tokens in the line; equal once it was dropped */
-    bool in_context;
-} message;
-
-struct kvant_chat {
-    kvant_session *session;
-    int32_t seq;
-    kvant_context_policy policy;
-    int32_t n_keep; /* of the last reply's options */
-    kv_chat_renderer *renderer;
-    size_t n_head;     /* tokens in front of a first message that is not the system's: of no message, never
-                          dropped */
-    kv_tokens closing; /* what the format puts behind a reply */
-    KV_VEC(message) messages;
-    kv_tokens line;
-    size_t reply_begin; /* of the reply being generated */
-    size_t reply_lost;  /* tokens of it that the line has dropped */
-};
+typedef kv_chat_entry message;
 
 static bool has_role(const message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
@@ -88,10 +71,14 @@ static void free_message(message *m) {
     kv_free(m->text);
 }
 
+void kv_chat_entries_clear(kv_chat_entries *messages) {
+    for (size_t i = 0; i < messages->count; i++) free_message(&messages->at[i]);
+    kv_vec_clear(messages);
+}
+
 void kvant_chat_close(kvant_chat *c) {
     if (!c) return;
-    for (size_t i = 0; i < c->messages.count; i++) free_message(&c->messages.at[i]);
-    kv_vec_clear(&c->messages);
+    kv_chat_entries_clear(&c->messages);
     kv_vec_clear(&c->line);
     kv_vec_clear(&c->closing);
     kv_chat_renderer_destroy(c->renderer);
@@ -103,14 +90,13 @@ void kvant_chat_close(kvant_chat *c) {
 /* Tokens [begin, behind) of the line become `fresh`. The cache keeps what it holds in front of them and, if
  * nothing is fresh, behind them. Cutting off the end cannot fail. */
 static kv_status splice(kvant_chat *c, size_t begin, size_t behind, const int32_t *fresh, size_t n) {
-    kv_cache *cache = c->session->cache;
     size_t rest = c->line.count - behind;
-    int64_t cached = kv_cache_end(cache, c->seq), first = (int64_t)begin, last = (int64_t)behind;
+    int64_t cached = kv_cache_end(c->session->cache, c->seq), first = (int64_t)begin, last = (int64_t)behind;
     if (!kv_vec_reserve(&c->line, begin + n + rest)) return KVANT_NO_MEMORY;
     if (n || cached <= last) /* removes nothing if the cache ends before */
-        KV_TRY(kv_cache_remove(cache, c->seq, first, -1));
+        KV_TRY(kv_session_cut(c->session, c->seq, first));
     else
-        KV_TRY(kv_cache_drop(cache, c->seq, first, last));
+        KV_TRY(kv_session_drop(c->session, c->seq, first, last));
     if (rest) memmove(c->line.at + begin + n, c->line.at + behind, rest * sizeof *c->line.at);
     if (n) memcpy(c->line.at + begin, fresh, n * sizeof *fresh);
     c->line.count = begin + n + rest;
@@ -447,7 +433,7 @@ static kv_status generate_reply(kvant_chat *c, kvant_sampler *sampler, reply_tex
     o.context = c->policy;
     /* tokens are generated into the line without a further allocation */
     if (!kv_vec_reserve(&c->line, (size_t)c->session->n_ctx + 1)) return KVANT_NO_MEMORY;
-    KV_TRY(kv_cache_remove(c->session->cache, c->seq, (int64_t)c->line.count - 1, -1));
+    KV_TRY(kv_session_cut(c->session, c->seq, (int64_t)c->line.count - 1));
     size_t cached = (size_t)kv_cache_end(c->session->cache, c->seq);
     kv_generation g = {.session = c->session,
                        .seq = c->seq,

@@ -16,8 +16,13 @@ int64_t kv_context_step(kvant_context_policy policy, int64_t rest) {
 kv_status kv_context_drop(kvant_session *s, int32_t seq, kvant_context_policy policy, int64_t n_keep,
                           int64_t *n_dropped) {
     int64_t n = kv_context_step(policy, kv_cache_end(s->cache, seq) - n_keep);
-    *n_dropped = n;
-    return n ? kv_cache_drop(s->cache, seq, n_keep, n_keep + n) : KVANT_OK;
+    kv_status status = n ? kvant_seq_drop(s, seq, n_keep, n_keep + n) : KVANT_OK;
+    while (status == KVANT_UNSUPPORTED) { /* fewer, where a window would meet what it has released */
+        n /= 2;
+        status = n ? kvant_seq_drop(s, seq, n_keep, n_keep + n) : KVANT_OK;
+    }
+    *n_dropped = status ? 0 : n;
+    return status;
 }
 
 kvant_status kvant_seq_make_room(kvant_session *s, int32_t seq, int64_t n_tokens, kvant_context_policy policy,

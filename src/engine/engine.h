@@ -64,6 +64,8 @@ struct kvant_session {
     kv_cache *cache;
     int32_t n_ctx, n_batch, n_sequences;
     kvant_act act;
+    kvant_shift shift;
+    kv_plan *rewrite; /* keys rotated in place: sequence.c; NULL until it is needed */
     const kv_centre_set *centre_set; /* while it is created: taken whatever the options and types say */
     const kv_centre **centres;       /* n_layers, in the arena; NULL where keys are stored as they are */
     kv_centre_source centre_source;
@@ -72,7 +74,6 @@ struct kvant_session {
     int64_t n_runs;
     int32_t *tokens, *output_rows; /* n_batch: what the plans read */
     kv_cache_part *parts;          /* n_sequences */
-    int64_t *old_ends;             /* n_sequences */
     float *logits;                 /* of the last evaluation */
     int32_t n_logits;
     size_t logits_capacity; /* floats */
@@ -95,10 +96,22 @@ const char *kv_session_centre_text(const kvant_session *s);
 /* The cache of a session whose sizes and rotations are set: session_cache.c. */
 kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options *o);
 
+/* The plan for evaluations of this shape, made if it is new. */
+kv_status kv_session_find_plan(kvant_session *s, int32_t n_tokens, int32_t n_outputs, kv_plan_slot **out);
+
 int32_t kv_session_n_vocab(const kvant_session *s);
 kv_status kv_session_check_seq(const kvant_session *s, int32_t seq);
 /* Cells that are free for any sequence. */
 int32_t kv_session_room(const kvant_session *s);
+
+/* Makes the plan that rewrites keys, unless it is there: sequence.c. */
+kv_status kv_session_plan_rewrite(kvant_session *s);
+/* For callers that read tokens again from kv_cache_end on, where layers with a window have released what they
+ * would have to see. Removes from `pos` on, or from the last position before it that the sequence can go on
+ * from; fails only for a sequence that is not there. */
+kv_status kv_session_cut(kvant_session *s, int32_t seq, int64_t pos);
+/* kvant_seq_drop; where that is not supported, a cut at p0. */
+kv_status kv_session_drop(kvant_session *s, int32_t seq, int64_t p0, int64_t p1);
 
 /* ---- generation with hooks, for kvant_generate and chats ---- */
 

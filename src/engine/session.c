@@ -1,5 +1,6 @@
 /* session.c: sessions of kvant.h: a cache, plans, evaluation. An evaluation is cut into steps of at most
  * n_batch tokens; the plan for a step's shape is made once and kept. */
+#include "cache/cell_tokens.h"
 #include "engine/engine.h"
 #include "model/decoder.h"
 
@@ -41,7 +42,11 @@ static kv_status set_sizes(kvant_session *s, const kvant_session_options *o) {
     s->n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
     if (s->n_batch > s->n_ctx) s->n_batch = s->n_ctx;
     s->n_sequences = o->n_sequences ? o->n_sequences : 1;
+    KV_TRY(check_number("shift", (int64_t)o->shift, KVANT_SHIFT_LAZY, KVANT_SHIFT_EAGER));
+    KV_TRY(check_number("window_margin", o->window_margin, -1, 1 << 28));
+    KV_TRY(check_number("n_pin", o->n_pin, 0, 1 << 28));
     s->act = o->act;
+    s->shift = o->shift;
     return KVANT_OK;
 }
 
@@ -52,8 +57,8 @@ static kv_status create_session(kvant_session *s, const kvant_session_options *o
     s->tokens = kv_alloc((size_t)s->n_batch, sizeof *s->tokens);
     s->output_rows = kv_alloc((size_t)s->n_batch, sizeof *s->output_rows);
     s->parts = kv_alloc((size_t)s->n_sequences, sizeof *s->parts);
-    s->old_ends = kv_alloc((size_t)s->n_sequences, sizeof *s->old_ends);
-    return s->tokens && s->output_rows && s->parts && s->old_ends ? KVANT_OK : KVANT_NO_MEMORY;
+    if (!s->tokens || !s->output_rows || !s->parts) return KVANT_NO_MEMORY;
+    return s->shift == KVANT_SHIFT_EAGER ? kv_session_plan_rewrite(s) : KVANT_OK;
 }
 
 kv_status kv_session_create(kvant_session **out, kvant_model *model, const kvant_session_options *options,
@@ -84,12 +89,12 @@ kvant_status kvant_session_create(kvant_session **out, kvant_model *model,
 void kvant_session_close(kvant_session *s) {
     if (!s) return;
     for (int i = 0; i < KV_N_PLANS; i++) kv_plan_destroy(s->plans[i].plan);
+    kv_plan_destroy(s->rewrite);
     kv_cache_destroy(s->cache);
     kv_arena_clear(&s->arena);
     kv_free(s->tokens);
     kv_free(s->output_rows);
     kv_free(s->parts);
-    kv_free(s->old_ends);
     kv_free(s->logits);
     kv_free(s);
 }
@@ -117,9 +122,17 @@ static kv_status make_plan(kvant_session *s, kv_plan_slot *slot) {
     return kv_plan_create(&slot->plan, &graph, s->model->devices, s->model->n_devices);
 }
 
+/* For the turns of any group, with some to spare. */
+static int32_t turn_rows(const kvant_session *s) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < kv_cache_n_groups(s->cache); i++)
+        if (kv_cache_angles(s->cache, i)->n_turns > most) most = kv_cache_angles(s->cache, i)->n_turns;
+    return (most + TURN_ROWS - 1) / TURN_ROWS * TURN_ROWS;
+}
+
 /* The plan for this shape, made in the place of the one unused for longest if it is new. */
-static kv_status find_plan(kvant_session *s, int32_t n_tokens, int32_t n_outputs, kv_plan_slot **out) {
-    int32_t turns = (kv_cache_angles(s->cache)->n_turns + TURN_ROWS - 1) / TURN_ROWS * TURN_ROWS;
+kv_status kv_session_find_plan(kvant_session *s, int32_t n_tokens, int32_t n_outputs, kv_plan_slot **out) {
+    int32_t turns = turn_rows(s);
     kv_plan_slot *oldest = &s->plans[0];
     for (int i = 0; i < KV_N_PLANS; i++) {
         kv_plan_slot *p = *out = &s->plans[i];
@@ -210,7 +223,8 @@ static void fill_step(kvant_session *s, cursor *c) {
 static kv_status run_step(kvant_session *s, const cursor *c) {
     kv_plan_slot *slot;
     KV_TRY(kv_cache_append(s->cache, s->parts, c->n_parts));
-    KV_TRY(find_plan(s, c->n_tokens, c->n_outputs, &slot));
+    kv_cache_note_tokens(s->cache, s->tokens);
+    KV_TRY(kv_session_find_plan(s, c->n_tokens, c->n_outputs, &slot));
     slot->last_used = ++s->n_runs;
     KV_TRY(kv_plan_run(slot->plan, &s->cancel));
     size_t n_vocab = (size_t)kv_session_n_vocab(s), rows = (size_t)c->n_outputs;
@@ -223,18 +237,17 @@ static kv_status run_step(kvant_session *s, const cursor *c) {
 kvant_status kvant_eval(kvant_session *s, const kvant_chunk *chunks, int32_t n_chunks) {
     KV_TRY(check_chunks(s, chunks, n_chunks));
     KV_TRY(reserve_logits(s, chunks, n_chunks));
-    for (int32_t i = 0; i < n_chunks; i++) s->old_ends[i] = kv_cache_end(s->cache, chunks[i].sequence);
     kv_status status = atomic_load(&s->cancel) ? kv_fail(KVANT_CANCELLED, "cancelled") : KVANT_OK;
     for (cursor c = {.chunks = chunks, .n_chunks = n_chunks}; !status && c.chunk < n_chunks;) {
         fill_step(s, &c);
         status = run_step(s, &c);
     }
-    if (!status) return KVANT_OK;
-    s->n_logits = 0;
-    for (int32_t i = 0; i < n_chunks; i++) { /* cutting off an end needs no memory that was not there */
-        kv_status undone = kv_cache_remove(s->cache, chunks[i].sequence, s->old_ends[i], -1);
-        if (undone) return undone;
+    if (!status) {
+        kv_cache_commit(s->cache);
+        return KVANT_OK;
     }
+    s->n_logits = 0;
+    kv_cache_rollback(s->cache);
     return status;
 }
 
@@ -245,40 +258,6 @@ const float *kvant_logits(const kvant_session *s, int32_t i) {
 
 int32_t kvant_n_logits(const kvant_session *s) { return s->n_logits; }
 
-/* ---- cache ---- */
-
-int64_t kvant_seq_end(const kvant_session *s, int32_t seq) {
-    return kv_session_check_seq(s, seq) ? 0 : kv_cache_end(s->cache, seq);
-}
-
-int64_t kvant_seq_tokens(const kvant_session *s, int32_t seq) {
-    return kv_session_check_seq(s, seq) ? 0 : kv_cache_tokens(s->cache, seq);
-}
-
-kvant_status kvant_seq_remove(kvant_session *s, int32_t seq, int64_t p0, int64_t p1) {
-    return kv_cache_remove(s->cache, seq, p0, p1);
-}
-
-kvant_status kvant_seq_shift(kvant_session *s, int32_t seq, int64_t p0, int64_t p1, int64_t delta) {
-    return kv_cache_shift(s->cache, seq, p0, p1, delta);
-}
-
-kvant_status kvant_seq_drop(kvant_session *s, int32_t seq, int64_t p0, int64_t p1) {
-    return kv_cache_drop(s->cache, seq, p0, p1);
-}
-
-kvant_status kvant_seq_copy(kvant_session *s, int32_t to, int32_t from) {
-    return kv_cache_copy(s->cache, to, from);
-}
-
-kvant_status kvant_seq_clear(kvant_session *s, int32_t seq) { return kv_cache_remove(s->cache, seq, 0, -1); }
-
-bool kvant_can_shift(const kvant_session *s, const char **reason) {
-    (void)s;
-    if (reason) *reason = "";
-    return true; /* every rotation that kv_rope describes adds up */
-}
-
 /* ---- figures ---- */
 
 static bool same_store(const kvant_session *s, int32_t a, int32_t b) {
@@ -288,6 +267,12 @@ static bool same_store(const kvant_session *s, int32_t a, int32_t b) {
            x->v.cols == y->v.cols && x->k.layout == y->k.layout && x->v.layout == y->v.layout &&
            (x->centre ? x->centre->n_pairs : 0) == (y->centre ? y->centre->n_pairs : 0) &&
            x->k.buffer->device == y->k.buffer->device && layers[a].window == layers[b].window;
+}
+
+/* Of one cell. */
+static int64_t store_bytes(const kvant_session *s, int32_t layer) {
+    const kv_store *st = kv_cache_store(s->cache, layer);
+    return (int64_t)(kv_dtype_bytes(st->k.dtype, st->k.cols) + kv_dtype_bytes(st->v.dtype, st->v.cols));
 }
 
 /* The layer behind the last that stores like `first`, from there on. */
@@ -305,8 +290,12 @@ void kvant_session_get_info(const kvant_session *s, kvant_session_info *info) {
                             .weight_bytes_per_token = s->model->model.weights.bytes_per_token,
                             .n_kv_rows = 0,
                             .centre_source = kv_session_centre_text(s)};
-    i.kv_bytes_total = i.kv_bytes_per_token * s->n_ctx;
-    i.kv_bytes_used = i.kv_bytes_per_token * (s->n_ctx - kv_session_room(s));
+    for (int32_t layer = 0; layer < s->model->model.hparams.n_layers; layer++) {
+        int32_t group = kv_cache_group(s->cache, layer), n = kv_cache_group_cells(s->cache, group);
+        i.kv_bytes_total += store_bytes(s, layer) * n;
+        i.kv_bytes_used += store_bytes(s, layer) * (n - kv_cache_group_free(s->cache, group));
+    }
+    if (s->rewrite) i.scratch_bytes += (int64_t)kv_plan_scratch_bytes(s->rewrite);
     for (int p = 0; p < KV_N_PLANS; p++)
         if (s->plans[p].plan) i.scratch_bytes += (int64_t)kv_plan_scratch_bytes(s->plans[p].plan);
     for (int32_t layer = 0; layer < s->model->model.hparams.n_layers; i.n_kv_rows++)
@@ -323,8 +312,6 @@ kvant_status kvant_session_kv_row(const kvant_session *s, int32_t index, kvant_k
         return kv_fail(KVANT_INVALID, "KV row %d does not exist", index);
     int32_t end = row_end(s, first);
     const kv_store *st = kv_cache_store(s->cache, first);
-    int64_t bytes =
-        (int64_t)(kv_dtype_bytes(st->k.dtype, st->k.cols) + kv_dtype_bytes(st->v.dtype, st->v.cols));
     kvant_kv_row r = {.first_layer = first,
                       .last_layer = end - 1,
                       .type_k = st->k.dtype->name,
@@ -332,11 +319,14 @@ kvant_status kvant_session_kv_row(const kvant_session *s, int32_t index, kvant_k
                       .layout_k = st->k.layout->name,
                       .layout_v = st->v.layout->name,
                       .device = st->k.buffer->device->name,
+                      .rotation_k = st->k_head.rotation,
+                      .rotation_v = st->v_head.rotation,
                       .window = s->model->model.hparams.layers[first].window,
-                      .bytes_per_token = bytes * (end - first),
+                      .bytes_per_token = store_bytes(s, first) * (end - first),
+                      .n_cells = kv_cache_group_cells(s->cache, kv_cache_group(s->cache, first)),
                       .centre_pairs = st->centre ? st->centre->n_pairs : 0,
                       .k_bits = 8.0 * (double)st->k.dtype->block_bytes / st->k.dtype->block_elems};
-    r.bytes_total = r.bytes_per_token * s->n_ctx;
+    r.bytes_total = r.bytes_per_token * r.n_cells;
     kv_give_struct(row, &r, sizeof r);
     return KVANT_OK;
 }

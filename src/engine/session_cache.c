@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEFAULT_MARGIN = 256 }; /* positions that layers with a window keep for going back */
+
 /* ---- types ---- */
 
 /* "f32, f16, ..." for messages. */
@@ -109,7 +111,9 @@ static bool rotated(const kvant_session_options *o, const kv_dtype *d) {
     return o->rotation == KVANT_ROTATION_AUTO && d->block_elems > 1;
 }
 
-static bool centred(const kvant_session *s, const kv_dtype *d) { return s->centre_set || d->block_elems > 1; }
+static bool centred(const kvant_session *s, const kv_dtype *d) {
+    return s->centre_set || d->block_elems > 1;
+}
 
 static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const kvant_session_options *o,
                             int32_t layer, const layer_type *type) {
@@ -123,6 +127,8 @@ static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const k
                             .v_dim = h->v_dim,
                             .k_rotated = rotated(o, type->k),
                             .v_rotated = rotated(o, type->v),
+                            .window = h->layers[layer].window,
+                            .roped = s->ropes[h->layers[layer].rope].n_rot > 0,
                             .centre = centred(s, type->k) ? s->centres[layer] : NULL};
     KV_TRY(find_layout(&out->k_layout, o->layout_k, d->key_layout(d, type->k)));
     return find_layout(&out->v_layout, o->layout_v, d->value_layout(d, type->v));
@@ -135,9 +141,9 @@ static bool count_bytes(size_t *total, const kv_cache_spec *spec, const kv_devic
     *total = 0;
     for (int32_t i = 0; i < spec->n_layers; i++) {
         const kv_cache_layer *l = &spec->layers[i];
-        size_t bytes;
+        size_t bytes, n_cells = (size_t)kv_cache_window_cells(spec, l->window);
         if (l->device != d && !(l->device->kind == d->kind && d->kind->shares_memory)) continue;
-        if (!kv_mul_size(&bytes, kv_cache_layer_bytes(l), (size_t)spec->n_cells) || !kv_add_size(total, *total, bytes))
+        if (!kv_mul_size(&bytes, kv_cache_layer_bytes(l), n_cells) || !kv_add_size(total, *total, bytes))
             return false;
     }
     return true;
@@ -191,7 +197,9 @@ kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options 
                           .n_cells = s->n_ctx,
                           .n_sequences = s->n_sequences,
                           .n_batch = s->n_batch,
-                          .can_turn = true};
+                          .can_turn = true,
+                          .margin = o->window_margin ? o->window_margin : DEFAULT_MARGIN,
+                          .n_pin = o->n_pin};
     kv_status status = layers && types ? fill_layers(layers, types, s, o) : KVANT_NO_MEMORY;
     if (!status) status = check_memory(s, &spec);
     if (!status) status = kv_cache_create(&s->cache, &spec);

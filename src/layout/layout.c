@@ -192,3 +192,13 @@ void kv_layout_unpack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols
     }
     copy_blocks(l, d, cols, (uint8_t *)matrix, plain, row, first_block, n_blocks, false);
 }
+
+void kv_layout_pack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, void *matrix,
+                           const void *plain, int64_t row, int64_t first_block, int64_t n_blocks) {
+    if (l->tile == 1) {
+        size_t at = (size_t)row * kv_dtype_bytes(d, cols) + (size_t)first_block * (size_t)d->block_bytes;
+        memcpy((uint8_t *)matrix + at, plain, (size_t)n_blocks * (size_t)d->block_bytes);
+        return;
+    }
+    copy_blocks(l, d, cols, matrix, (uint8_t *)plain, row, first_block, n_blocks, true);
+}

@@ -61,3 +61,5 @@ void kv_layout_unpack(const kv_layout *l, const kv_dtype *d, int64_t cols, void 
 /* Blocks [first_block, first_block + n_blocks) of one row. */
 void kv_layout_unpack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, void *plain,
                              const void *matrix, int64_t row, int64_t first_block, int64_t n_blocks);
+void kv_layout_pack_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, void *matrix,
+                           const void *plain, int64_t row, int64_t first_block, int64_t n_blocks);

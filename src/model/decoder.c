@@ -63,7 +63,7 @@ static kv_tensor *attention(const block *b, kv_tensor *x) {
     const kv_layer_weights *w = b->w;
     const kv_rope *rope = &b->f->ropes[b->layer->rope];
     kv_store *store = kv_cache_store(b->f->cache, b->index);
-    const kv_batch_view *batch = kv_cache_batch(b->f->cache);
+    const kv_batch_view *batch = kv_cache_batch(b->f->cache, kv_cache_group(b->f->cache, b->index));
     kv_tensor *h = whole_norm(b, x, w->attn_norm, NULL, act_for(b->f, w->q, w->k, w->v));
     kv_tensor *q = plain_matmul(b->g, h, w->q, w->q_bias, NULL);
     kv_tensor *k = plain_matmul(b->g, h, w->k, w->k_bias, NULL);
@@ -97,15 +97,22 @@ static kv_tensor *feed_forward(const block *b, kv_tensor *x) {
     return project(b, gated, w->down, w->down_bias, w->ffn_post_norm, x);
 }
 
-/* One table for each way of rotating that the model has. */
-static void make_rope_tables(const kv_forward *f, kv_tensor *tables[KV_N_ROPES]) {
-    bool used[KV_N_ROPES] = {false};
-    for (int32_t i = 0; i < f->model->hparams.n_layers; i++) used[f->model->hparams.layers[i].rope] = true;
-    for (int kind = 0; kind < KV_N_ROPES; kind++) {
-        kv_rope_table_params p = {&f->ropes[kind], kv_cache_angles(f->cache)};
-        tables[kind] =
-            used[kind] && f->ropes[kind].n_rot ? kv_rope_table(f->graph, &p, f->n_table_rows) : NULL;
+/* One table for each way of rotating in each group of layers, made where the first layer needs it. */
+static kv_tensor **find_rope_table(const kv_forward *f, kv_tensor **tables, int32_t layer) {
+    return &tables[kv_cache_group(f->cache, layer) * KV_N_ROPES + (int32_t)f->model->hparams.layers[layer].rope];
+}
+
+static kv_tensor **make_rope_tables(const kv_forward *f) {
+    size_t n = (size_t)kv_cache_n_groups(f->cache) * KV_N_ROPES;
+    kv_tensor **tables = kv_arena_alloc(&f->graph->arena, n, sizeof(kv_tensor *));
+    if (!tables) f->graph->status = KVANT_NO_MEMORY;
+    for (int32_t i = 0; tables && i < f->model->hparams.n_layers; i++) {
+        kv_tensor **table = find_rope_table(f, tables, i);
+        kv_rope_table_params p = {&f->ropes[f->model->hparams.layers[i].rope],
+                                  kv_cache_angles(f->cache, kv_cache_group(f->cache, i))};
+        if (!*table && p.rope->n_rot) *table = kv_rope_table(f->graph, &p, f->n_table_rows);
     }
+    return tables;
 }
 
 static const char *layer_label(kv_graph *g, int32_t layer) {
@@ -129,9 +136,9 @@ static kv_tensor *logits(const kv_forward *f, kv_tensor *x) {
 kv_tensor *kv_decoder_forward(const kv_forward *f) {
     const kv_hparams *h = &f->model->hparams;
     kv_graph *g = f->graph;
-    kv_tensor *tables[KV_N_ROPES];
     g->label = "input";
-    make_rope_tables(f, tables);
+    kv_tensor **tables = make_rope_tables(f);
+    if (!tables) return NULL;
     kv_tensor *x = kv_embed(g, &(kv_embed_params){f->tokens, h->embed_scale}, f->model->weights.embed,
                             f->n_tokens, KV_FLOAT);
     for (int32_t i = 0; i < h->n_layers; i++) {
@@ -140,7 +147,7 @@ kv_tensor *kv_decoder_forward(const kv_forward *f) {
                    .h = h,
                    .layer = &h->layers[i],
                    .w = &f->model->weights.layers[i],
-                   .rope_table = tables[h->layers[i].rope],
+                   .rope_table = *find_rope_table(f, tables, i),
                    .index = i};
         g->label = layer_label(g, i);
         x = attention(&b, x);

@@ -14,6 +14,7 @@ static void append(cache_model *m, int32_t seq, int32_t n) {
     kv_cache_part part = {seq, n};
     assert_int_equal(kv_cache_append(m->cache, &part, 1), KVANT_OK);
     model_append(m, &part, 1);
+    model_commit(m, &part, 1);
 }
 
 static void drop(cache_model *m, int32_t seq, int64_t p0, int64_t p1) {
@@ -31,20 +32,29 @@ static model_op random_op(kv_random *r) {
 
 static void test_random_operations(void **state) {
     (void)state;
-    static const int32_t sizes[] = {1, 5, 63, 64, 96, 100, 250};
+    static const int32_t sizes[] = {1, 5, 63, 64, 96, 100, 250, 65, 130, 140, 180, 200, 230, 256};
+    static const model_window windows[] = {{0, 0, 0}, {3, 2, 1}, {1, 0, 0}, {4, 3, 2}};
+    int64_t n_missing = 0, n_rewritten = 0, n_copied = 0;
     for (uint64_t seed = 0; seed < 28; seed++) {
         kv_random random;
         cache_model m;
         kv_random_init(&random, seed);
-        assert_int_equal(model_open(&m, sizes[seed % 7]), KVANT_OK);
-        for (int i = 0; i < 1000; i++) {
+        assert_int_equal(
+            model_open_windowed(&m, sizes[seed % 14], windows[seed % 14 < 7 ? 0 : seed % 4], true), KVANT_OK);
+        for (int i = 0; i < 2000; i++) {
             model_op op = random_op(&random);
             model_step(&m, &op);
         }
-        assert_in_range(m.n_done, 100, 1000); /* the operations are not mostly nonsense */
-        assert_in_range(m.n_refused, 100, 1000);
+        assert_in_range(m.n_done, 200, 2000); /* the operations are not mostly nonsense */
+        assert_in_range(m.n_refused, 200, 2000);
+        n_missing += m.n_missing;
+        n_rewritten += m.n_rewritten;
+        n_copied += m.n_copied;
         model_close(&m);
     }
+    print_message("%lld refused for a window, %lld cells rotated, %lld copied\n", (long long)n_missing,
+                  (long long)n_rewritten, (long long)n_copied);
+    assert_true(n_missing > 100 && n_rewritten > 1000 && n_copied > 100);
 }
 
 /* Four sequences token by token, two of them cleared: the free cells are holes of one. */
@@ -81,8 +91,8 @@ static void test_frames_do_not_add_up(void **state) {
         drop(&m, 0, 4, 52);
         append(&m, 0, 2);
         assert_int_equal(kv_cache_frames(m.cache, 0), 2);
-        assert_in_range(kv_cache_batch(m.cache)->seqs[0].n_runs, 2, 4);
-        assert_int_equal(kv_cache_angles(m.cache)->n_turns, 1);
+        assert_in_range(kv_cache_batch(m.cache, 0)->seqs[0].n_runs, 2, 4);
+        assert_int_equal(kv_cache_angles(m.cache, 0)->n_turns, 1);
         model_check(&m);
     }
     model_close(&m);
@@ -107,7 +117,7 @@ static void test_there_and_back(void **state) {
     }
     assert_int_equal(kv_cache_frames(m.cache, 0), 1);
     append(&m, 0, 1);
-    assert_int_equal(kv_cache_batch(m.cache)->seqs[0].n_runs, 1); /* as if nothing had happened */
+    assert_int_equal(kv_cache_batch(m.cache, 0)->seqs[0].n_runs, 1); /* as if nothing had happened */
     model_close(&m);
 }
 
@@ -138,7 +148,7 @@ static void test_copies_move_apart(void **state) {
     cache_model m;
     assert_int_equal(model_open(&m, 64), KVANT_OK);
     append(&m, 0, 10);
-    assert_int_equal(kv_cache_copy(m.cache, 1, 0), KVANT_OK);
+    assert_int_equal(kv_cache_copy(m.cache, 1, 0, 0, -1), KVANT_OK);
     m.seqs[1] = m.seqs[0];
     assert_int_equal(kv_cache_free_cells(m.cache), 54); /* nothing was copied */
     assert_int_equal(kv_cache_shift(m.cache, 1, 0, -1, 1000), KVANT_OK);
@@ -179,21 +189,13 @@ static void test_far_positions(void **state) {
 static void test_positions_that_cannot_move(void **state) {
     (void)state;
     cache_model m;
-    assert_int_equal(model_open(&m, 8), KVANT_OK);
-    kv_cache_destroy(m.cache);
-    kv_cache_layer layer = {.device = &m.device,
-                            .k_dtype = &kv_dtype_f32,
-                            .v_dtype = &kv_dtype_f32,
-                            .k_layout = &kv_layout_rows,
-                            .v_layout = &kv_layout_rows,
-                            .n_kv_heads = 1,
-                            .k_dim = 2,
-                            .v_dim = 2};
-    kv_cache_spec spec = {&layer, 1, 8, MODEL_SEQS + 1, MODEL_BATCH, false};
-    assert_int_equal(kv_cache_create(&m.cache, &spec), KVANT_OK);
+    assert_int_equal(model_open_windowed(&m, 8, (model_window){0}, false), KVANT_OK);
     append(&m, 0, 6);
     assert_int_equal(kv_cache_shift(m.cache, 0, 0, -1, 1), KVANT_UNSUPPORTED);
     assert_int_equal(kv_cache_drop(m.cache, 0, 1, 3), KVANT_UNSUPPORTED);
+    assert_int_equal(kv_cache_begin_compact(m.cache, 0), KVANT_UNSUPPORTED);
+    assert_int_equal(kv_cache_begin_divide(m.cache, 0, 0, -1, 2), KVANT_UNSUPPORTED);
+    assert_false(kv_cache_can_turn(m.cache));
     model_check(&m);
     assert_int_equal(kv_cache_drop(m.cache, 0, 4, -1), KVANT_OK); /* nothing behind it would move */
     model_remove(&m.seqs[0], 4, 6, 0);
