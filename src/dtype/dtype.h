@@ -44,6 +44,11 @@ const kv_dtype *kv_dtype_at(int32_t i);
 const kv_dtype *kv_dtype_by_name(const char *name);
 const kv_dtype *kv_dtype_by_gguf_id(int32_t id);
 
+/* What a cache writes: the closest blocks there are for n numbers. */
+static inline void kv_dtype_encode_close(const kv_dtype *d, void *dst, const float *src, int64_t n) {
+    (d->encode_close ? d->encode_close : d->encode)(dst, src, n);
+}
+
 /* Bytes of n numbers, n a multiple of block_elems. */
 static inline size_t kv_dtype_bytes(const kv_dtype *d, int64_t n) {
     return (size_t)(n / d->block_elems) * (size_t)d->block_bytes;

@@ -49,7 +49,7 @@ static kv_status write_heads(const kv_tensor *t, int32_t cell, const float *src,
     bool room = stored && plain;
     if (room) {
         kv_heads_store(stored, src, n, code);
-        t->dtype->encode(plain, stored, t->cols);
+        kv_dtype_encode_close(t->dtype, plain, stored, t->cols);
         kv_layout_pack(t->layout, t->dtype, t->cols, kv_tensor_data(t), plain, cell, 1);
     }
     kv_free(stored);

@@ -32,8 +32,8 @@ static kv_status cache_write_prepare(kv_node *n, unsigned cpu, kv_arena *arena) 
     impl->stored_at = kv_round_up((size_t)n->in[0]->cols * sizeof(float), 64);
     impl->coded_at = impl->stored_at + kv_round_up(stored, 64);
     impl->head = (kv_cpu_impl){.kernel = "cache_write", .work_bytes = impl->coded_at + coded};
-    impl->encode_k = kv_cpu_encoder(s->k.dtype, cpu);
-    impl->encode_v = kv_cpu_encoder(s->v.dtype, cpu);
+    impl->encode_k = kv_cpu_close_encoder(s->k.dtype, cpu);
+    impl->encode_v = kv_cpu_close_encoder(s->v.dtype, cpu);
     return KVANT_OK;
 }
 

@@ -124,6 +124,12 @@ kv_encode_fn *kv_cpu_encoder(const kv_dtype *d, unsigned cpu) {
     return k ? k->encode : d->encode;
 }
 
+kv_encode_fn *kv_cpu_close_encoder(const kv_dtype *d, unsigned cpu) {
+    const kv_kernel *k = kv_kernel_pick(KV_ROLE_encode_close, d, NULL, NULL, cpu);
+    if (!d->encode_close) return kv_cpu_encoder(d, cpu);
+    return k ? k->encode_close : d->encode_close;
+}
+
 kv_decode_fn *kv_cpu_decoder(const kv_dtype *d, unsigned cpu) {
     const kv_kernel *k = kv_kernel_pick(KV_ROLE_decode, d, NULL, NULL, cpu);
     return k ? k->decode : d->decode;

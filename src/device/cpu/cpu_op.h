@@ -33,4 +33,6 @@ struct kv_cpu_op {
 
 /* Codes a row of floats: the encode kernel of the dtype, or its scalar code. */
 kv_encode_fn *kv_cpu_encoder(const kv_dtype *d, unsigned cpu);
+/* The same for kv_dtype_encode_close. */
+kv_encode_fn *kv_cpu_close_encoder(const kv_dtype *d, unsigned cpu);
 kv_decode_fn *kv_cpu_decoder(const kv_dtype *d, unsigned cpu);

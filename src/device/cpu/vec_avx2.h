@@ -60,6 +60,10 @@ static inline void kv_vec_store_u16_n(void *p, kv_vec_int v, int32_t n) {
 static inline float kv_vec_first_lane(kv_vec v) { return _mm256_cvtss_f32(v); }
 /* One number of 16 bits, in every lane. */
 static inline kv_vec kv_vec_set_half(uint16_t h) { return _mm256_set1_ps(_cvtsh_ss(h)); }
+/* f16 numbers in the low halves of the lanes, whose high halves are 0. */
+static inline kv_vec kv_vec_from_half_bits(kv_vec_int v) {
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
 /* KV_LANES bytes, widened. */
 static inline kv_vec_int kv_vec_load_i8(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
 static inline kv_vec_int kv_vec_load_u8(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
@@ -69,6 +73,22 @@ static inline void kv_vec_store_i8x32(int8_t *p, const kv_vec_int v[32 / KV_LANE
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)p, bytes);
+}
+
+/* f16 numbers in the low halves of the lanes. */
+static inline kv_vec kv_vec_from_halves(kv_vec_int v) {
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+/* Pair n of bits, from the lowest, of each of 8 bytes; where there are more lanes, the next pairs too. */
+static inline kv_vec_int kv_vec_load_pairs(const uint8_t p[8], int n) {
+    __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_and_si256(_mm256_srl_epi32(bytes, _mm_cvtsi32_si128(2 * n)), _mm256_set1_epi32(3));
+}
+/* table[at], 0 <= at < 16 */
+static inline kv_vec kv_vec_look_up(const float table[16], kv_vec_int at) {
+    __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), at);
+    __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), at);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
 }
 
 /* ---- arithmetic */

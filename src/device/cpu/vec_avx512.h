@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { KV_LANES = 16 };
 
@@ -40,6 +41,8 @@ static inline void kv_vec_store_u16_n(void *p, kv_vec_int v, int32_t n) {
 static inline float kv_vec_first_lane(kv_vec v) { return _mm512_cvtss_f32(v); }
 /* One number of 16 bits, in every lane. */
 static inline kv_vec kv_vec_set_half(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)h)); }
+/* f16 numbers in the low halves of the lanes. */
+static inline kv_vec kv_vec_from_half_bits(kv_vec_int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 /* KV_LANES bytes, widened. */
 static inline kv_vec_int kv_vec_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 static inline kv_vec_int kv_vec_load_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
@@ -48,6 +51,21 @@ static inline kv_vec_int kv_vec_load_u8(const void *p) { return _mm512_cvtepu8_e
 static inline void kv_vec_store_i8x32(int8_t *p, const kv_vec_int v[32 / KV_LANES]) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(v[0]));
     _mm_storeu_si128((__m128i *)p + 1, _mm512_cvtepi32_epi8(v[1]));
+}
+
+/* f16 numbers in the low halves of the lanes. */
+static inline kv_vec kv_vec_from_halves(kv_vec_int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+/* Pair n of bits, from the lowest, of each of 8 bytes; where there are more lanes, the next pairs too. */
+static inline kv_vec_int kv_vec_load_pairs(const uint8_t p[8], int n) {
+    int64_t eight;
+    memcpy(&eight, p, sizeof eight);
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_set1_epi64x(eight));
+    __m512i by = _mm512_inserti64x4(_mm512_set1_epi32(2 * n + 2), _mm256_set1_epi32(2 * n), 0);
+    return _mm512_and_si512(_mm512_srlv_epi32(bytes, by), _mm512_set1_epi32(3));
+}
+/* table[at], 0 <= at < 16 */
+static inline kv_vec kv_vec_look_up(const float table[16], kv_vec_int at) {
+    return _mm512_permutexvar_ps(at, _mm512_loadu_ps(table));
 }
 
 /* ---- arithmetic */
