@@ -38,7 +38,7 @@ static void shift_cell(const kv_cache_shift_params *p, int32_t cell, const float
         uint8_t *head = plain + kv_dtype_bytes(t->dtype, (int64_t)h * s->k_head.width);
         t->dtype->decode(numbers, head, reach);
         kv_shift_head(numbers, reach, &s->k_head, p->rope, row);
-        t->dtype->encode(head, numbers, reach);
+        kv_dtype_encode_close(t->dtype, head, numbers, reach);
     }
     kv_layout_pack(t->layout, t->dtype, t->cols, kv_tensor_data(t), plain, cell, 1);
 }

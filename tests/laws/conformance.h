@@ -31,6 +31,7 @@ typedef struct conf_case {
     int64_t n_compared;                     /* rows of the result that have a meaning */
     double *bound;                          /* of each number of the result before it is coded; NULL: exact */
     const kv_tensor *written[CASE_WRITTEN]; /* tensors that the node writes beside its result */
+    const void *initial[CASE_WRITTEN];      /* what they hold before a run; NULL: 0xff */
     void *owned[CASE_OWNED];                /* freed with the case */
     int32_t n_owned;
     char text[400]; /* for messages */

@@ -10,6 +10,7 @@
 #include "conformance.h"
 #include "conformance_cells.h"
 #include "conformance_matmul.h"
+#include "conformance_moves.h"
 #include "conformance_rows.h"
 #include "device/cpu/cpu_device.h"
 #include "sched/plan.h"
@@ -25,6 +26,8 @@ static const conf_generator generators[] = {
     {&kv_op_matmul_glu, 96, NULL, conf_make_matmul_glu, conf_build_matmul_glu},
     {&kv_op_rope_table, 20, NULL, conf_make_rope_table, conf_build_rope_table},
     {&kv_op_cache_write, 0, conf_cell_cases, conf_make_cache_write, conf_build_cache_write},
+    {&kv_op_cache_move, 0, conf_cell_cases, conf_make_cache_move, conf_build_cache_move},
+    {&kv_op_cache_shift, 0, conf_cell_cases, conf_make_cache_shift, conf_build_cache_shift},
     {&kv_op_attend, 0, conf_cell_cases, conf_make_attend, conf_build_attend},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators, MAX_LEVELS = 4 };
@@ -91,7 +94,10 @@ static void take_written(conf_case *c, result r[CASE_WRITTEN]) {
 
 static void reset_written(const conf_case *c) {
     for (int i = 0; i < CASE_WRITTEN && c->written[i]; i++)
-        memset(kv_tensor_data(c->written[i]), 0xff, kv_tensor_bytes(c->written[i]));
+        if (c->initial[i])
+            memcpy(kv_tensor_data(c->written[i]), c->initial[i], kv_tensor_bytes(c->written[i]));
+        else
+            memset(kv_tensor_data(c->written[i]), 0xff, kv_tensor_bytes(c->written[i]));
 }
 
 /* The result as numbers, for ops that have one. */

@@ -26,7 +26,7 @@ static kv_status cache_shift_prepare(kv_node *n, unsigned cpu, kv_arena *arena) 
     const kv_dtype *d = p->store->k.dtype;
     cache_shift_impl *impl = n->impl = kv_arena_alloc(arena, 1, sizeof *impl);
     if (!impl) return KVANT_NO_MEMORY;
-    impl->encode = kv_cpu_encoder(d, cpu);
+    impl->encode = kv_cpu_close_encoder(d, cpu);
     impl->decode = kv_cpu_decoder(d, cpu);
     impl->reach = kv_shift_reach(p->store, p->rope);
     impl->numbers_at = kv_round_up((size_t)p->rope->n_rot * sizeof(float), 64);
