@@ -23,7 +23,7 @@ enum {
     BENCH = ONLY_bench,
     INSPECT = ONLY_inspect,
     QUANTIZE = ONLY_quantize,
-    CHECK = ONLY_check_kernels,
+    CHECK = ONLY_check_kernels | ONLY_check_layout,
     CALIBRATE = ONLY_calibrate,
     GENERATE = RUN | CHAT,
     SESSION = GENERATE | PERPLEXITY | BENCH | INSPECT,

@@ -196,6 +196,49 @@ typedef struct kvant_check_result {
 KVANT_API KVANT_MUST_USE kvant_status kvant_check_kernels(const kvant_check_options *options,
                                                           kvant_check_result *result);
 
+/* A law of layouts, tried with every type that a cache can have. */
+typedef struct kvant_law_report {
+    size_t size;
+    const char *law; /* "cells are written as in plain rows" */
+    bool holds;
+    int32_t n_cases;
+    const char *message; /* the first fault; "" if there is none. During the call only */
+} kvant_law_report;
+typedef void (*kvant_law_fn)(void *user, const kvant_law_report *report);
+
+/* What a cell of 2 heads of 128 numbers costs on one thread, in nanoseconds: K and V written, K read to floats,
+ * attended to by 5 tokens with 8 query heads; in the layout, and in plain rows. */
+typedef struct kvant_layout_speed {
+    size_t size;
+    const char *type; /* static */
+    double write_ns, read_ns, attend_ns;
+    double rows_write_ns, rows_read_ns, rows_attend_ns;
+} kvant_layout_speed;
+typedef void (*kvant_layout_speed_fn)(void *user, const kvant_layout_speed *speed);
+
+typedef struct kvant_layout_check {
+    size_t size;
+    const char *cpu_mask;        /* as in kvant_model_options */
+    uint64_t seed;               /* of the random inputs */
+    kvant_law_fn law;            /* after each law; may be NULL */
+    kvant_layout_speed_fn speed; /* after each type; NULL: nothing is timed */
+    void *user;
+} kvant_layout_check;
+#define KVANT_LAYOUT_CHECK_INIT KVANT_ZERO_OF_SIZE(kvant_layout_check)
+
+typedef struct kvant_layout_result {
+    size_t size;
+    int32_t n_holding, n_broken; /* laws */
+} kvant_layout_result;
+#define KVANT_LAYOUT_RESULT_INIT KVANT_ZERO_OF_SIZE(kvant_layout_result)
+
+/* The registered layouts by index, those of kvant_ext.h behind the others; NULL behind the last. */
+KVANT_API const char *kvant_layout_name(int32_t i);
+/* Tries the laws on a registered layout with its kernels. A broken law is counted and reported, the call itself
+ * succeeds; a kernel that leaves its memory may end the process. `check` and `result` may be NULL. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_check_layout(const char *name, const kvant_layout_check *check,
+                                                         kvant_layout_result *result);
+
 #ifdef __cplusplus
 }
 #endif

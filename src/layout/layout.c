@@ -134,27 +134,37 @@ static void copy_plane(uint8_t *tile, uint8_t *plain, size_t turn, size_t n, siz
     case 1: copy_turns(tile, plain, 1, n, step, to_tile); break;
     case 2: copy_turns(tile, plain, 2, n, step, to_tile); break;
     case 4: copy_turns(tile, plain, 4, n, step, to_tile); break;
+    case 8: copy_turns(tile, plain, 8, n, step, to_tile); break;
     default: copy_turns(tile, plain, turn, n, step, to_tile); break;
     }
+}
+
+/* How one row lies in a plane: `n` turns of `turn` bytes, `step` apart, from `offset` on. */
+typedef struct lane_turns {
+    size_t offset, turn, n, step;
+} lane_turns;
+
+static lane_turns lane_turns_of(const kv_layout *l, int32_t plane_bytes, size_t lane) {
+    turns t = turns_of(l, plane_bytes);
+    return (lane_turns){lane_offset(t, lane, (size_t)plane_bytes), t.bytes, (size_t)plane_bytes / t.bytes,
+                        t.bytes * t.rows};
 }
 
 /* `n` blocks of a row from `first` on. */
 static void copy_blocks(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8_t *matrix, uint8_t *plain,
                         int64_t row, int64_t first, int64_t n, bool to_tile) {
-    size_t lane = (size_t)(row % l->tile), tile = (size_t)l->tile;
-    uint8_t *block = matrix + (size_t)(row / l->tile) * kv_layout_tile_bytes(l, d, cols);
-    block += (size_t)first * (size_t)d->block_bytes * tile;
-    for (int64_t b = 0; b < n; b++, block += (size_t)d->block_bytes * tile) {
-        uint8_t *plane = block;
+    size_t tile = (size_t)l->tile;
+    lane_turns of[KV_MAX_PLANES];
+    for (int32_t p = 0; p < d->n_planes; p++)
+        of[p] = lane_turns_of(l, d->plane_bytes[p], (size_t)(row % l->tile));
+    uint8_t *plane = matrix + (size_t)(row / l->tile) * kv_layout_tile_bytes(l, d, cols);
+    plane += (size_t)first * (size_t)d->block_bytes * tile;
+    for (int64_t b = 0; b < n; b++)
         for (int32_t p = 0; p < d->n_planes; p++) {
-            size_t bytes = (size_t)d->plane_bytes[p];
-            turns t = turns_of(l, d->plane_bytes[p]);
-            copy_plane(plane + lane_offset(t, lane, bytes), plain, t.bytes, bytes / t.bytes, t.bytes * t.rows,
-                       to_tile);
-            plane += bytes * tile;
-            plain += bytes;
+            copy_plane(plane + of[p].offset, plain, of[p].turn, of[p].n, of[p].step, to_tile);
+            plane += (size_t)d->plane_bytes[p] * tile;
+            plain += d->plane_bytes[p];
         }
-    }
 }
 
 static void copy_rows(const kv_layout *l, const kv_dtype *d, int64_t cols, uint8_t *matrix, uint8_t *plain,

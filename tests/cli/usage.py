@@ -4,7 +4,7 @@ import subprocess
 
 from program import Case, SMOLLM2, environment, main, run
 
-COMMANDS = ["run", "chat", "tokenize", "perplexity", "bench", "inspect", "quantize", "check-kernels", "completion", "help"]
+COMMANDS = ["run", "chat", "tokenize", "perplexity", "bench", "inspect", "quantize", "check-kernels", "check-layout", "completion", "help"]
 
 
 class Help(Case):
