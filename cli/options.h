@@ -33,12 +33,13 @@ typedef struct cli_options {
     const char *const *args; /* positional, the model not among them */
     int32_t n_args;
 
-    const char *model, *cpu_mask;
+    const char *model, *cpu_mask, *devices, *split, *kv_device;
     int32_t n_threads;
 
     int32_t n_ctx, n_batch;
     const char *type_k, *type_v, *act, *context;
-    const char *kv_layers, *layout_k, *layout_v, *rotation;
+    const char *kv_layers, *layout_k, *layout_v, *rotation, *shift;
+    int32_t window_margin, n_pin;
     const char *centre;
     int32_t centre_pairs;
 
@@ -63,7 +64,7 @@ typedef struct cli_options {
     cli_words bench_types_k, bench_types_v;
     const char *output_format;
 
-    bool kv;
+    bool kv, dump_plan;
     const char *output_type, *embedding_type;
     bool keep_output, bench;
 

@@ -18,6 +18,8 @@ int cli_runtime_open_model(cli_runtime *out, const cli_options *options, bool vo
     kvant_model_options model_options = KVANT_MODEL_OPTIONS_INIT;
     model_options.n_threads = options->n_threads;
     model_options.cpu_mask = options->cpu_mask;
+    model_options.devices = options->devices;
+    model_options.split = options->split;
     model_options.vocab_only = vocab_only;
     model_options.progress = cli_progress;
     model_options.user = "loading";
@@ -42,6 +44,11 @@ kvant_session_options cli_session_options(const cli_options *options) {
     s.kv_layers = options->kv_layers;
     s.layout_k = options->layout_k;
     s.layout_v = options->layout_v;
+    s.kv_device = options->kv_device;
+    bool eager = options->shift && strcmp(options->shift, "eager") == 0;
+    s.shift = eager ? KVANT_SHIFT_EAGER : KVANT_SHIFT_LAZY;
+    s.window_margin = options->window_margin;
+    s.n_pin = options->n_pin;
     bool off = options->rotation && strcmp(options->rotation, "off") == 0;
     s.rotation = off ? KVANT_ROTATION_OFF : KVANT_ROTATION_AUTO;
     s.centre = strcmp(options->centre, "off") == 0 ? KVANT_CENTRE_OFF : KVANT_CENTRE_AUTO;
