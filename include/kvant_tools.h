@@ -74,6 +74,41 @@ typedef struct kvant_weight_plan {
 KVANT_API KVANT_MUST_USE kvant_status kvant_get_weight_plan(kvant_weight_plan *plan, const char *type,
                                                             const char *cpu_mask);
 
+/* A file of kvant_seq_save or kvant_chat_save, checked as when it is loaded, but for the model. */
+typedef struct kvant_snapshot kvant_snapshot;
+
+/* Whether a file begins as one. */
+KVANT_API bool kvant_is_snapshot(const char *path);
+KVANT_API KVANT_MUST_USE kvant_status kvant_snapshot_open(kvant_snapshot **out, const char *path);
+KVANT_API void kvant_snapshot_close(kvant_snapshot *snapshot);
+
+typedef struct kvant_snapshot_info {
+    size_t size;
+    const char *model, *architecture, *fingerprint; /* borrowed from the snapshot */
+    int32_t version, n_layers, n_embd, n_vocab;
+    int64_t n_tokens, end;       /* tokens; last position + 1 */
+    int32_t n_spans, n_turns;    /* runs of positions, and how many frames they are in */
+    int64_t n_bytes, note_bytes; /* of the file; of what its program kept with it (a conversation) */
+    int32_t n_rows;              /* rows for kvant_snapshot_row */
+} kvant_snapshot_info;
+#define KVANT_SNAPSHOT_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_snapshot_info)
+KVANT_API void kvant_snapshot_get_info(const kvant_snapshot *snapshot, kvant_snapshot_info *info);
+
+/* Layers [first, last] that are coded alike. Strings are static. */
+typedef struct kvant_snapshot_layers {
+    size_t size;
+    int32_t first_layer, last_layer;
+    const char *type_k, *type_v;
+    int32_t n_kv_heads, k_dim, v_dim;
+    int32_t k_rotation, v_rotation; /* block of the Hadamard transform; 1: none */
+    int32_t centre_pairs;           /* 0: keys are not centred */
+    int32_t n_rot;                  /* dimensions that are rotated by position */
+    int64_t n_cells, n_bytes;       /* that the file has of each of the layers; of all of them */
+} kvant_snapshot_layers;
+#define KVANT_SNAPSHOT_LAYERS_INIT KVANT_ZERO_OF_SIZE(kvant_snapshot_layers)
+KVANT_API KVANT_MUST_USE kvant_status kvant_snapshot_row(const kvant_snapshot *snapshot, int32_t i,
+                                                         kvant_snapshot_layers *row);
+
 /* ---- quantize ------------------------------------------------------------------------------------------ */
 
 typedef struct kvant_quantize_options {
@@ -139,7 +174,8 @@ typedef struct kvant_calibrate_result {
 /* Runs the model over a text of its own, takes the mean key of each KV head and measures how many rotary
  * pairs of it are worth centring; writes both to `path`, for centre_path of kvant_session_options. The same
  * model on the same kind of processor always gives the same file; nothing appears under `path` before it is
- * complete. Takes as long as reading about 4,000 tokens with --act f32. `options` and `result` may be NULL. */
+ * complete. Takes as long as reading about 4,000 tokens with --act f32. `options` and `result` may be NULL.
+ */
 KVANT_API KVANT_MUST_USE kvant_status kvant_calibrate(kvant_model *model, const char *path,
                                                       const kvant_calibrate_options *options,
                                                       kvant_calibrate_result *result);
@@ -151,6 +187,26 @@ KVANT_API KVANT_MUST_USE kvant_status kvant_calibrate(kvant_model *model, const 
  * time to fill the memory it reads (128 MiB, or what the machine can spare, at least 32 MiB). */
 KVANT_API KVANT_MUST_USE kvant_status kvant_measure_bandwidth(double *bytes_per_second, int32_t n_threads,
                                                               double seconds);
+
+/* ---- placement ----------------------------------------------------------------------------------------- */
+
+/* A step of an evaluation, as it is run. Strings are static, but for `label`, valid during the call. */
+typedef struct kvant_plan_node {
+    size_t size;
+    const char *label;         /* the part of the model: "blk.3", "input", "output" */
+    const char *op, *device;   /* of a "copy" between devices: the one it goes to */
+    const char *kernel;        /* "reference": the slow scalar definition of the op, for want of any other */
+    const char *type, *layout; /* of the weights; "K/V" of a cache; else of the result */
+    int64_t bytes;             /* of the same: of a cache when it is full */
+    int32_t stage;             /* nodes of a stage run side by side */
+} kvant_plan_node;
+#define KVANT_PLAN_NODE_INIT KVANT_ZERO_OF_SIZE(kvant_plan_node)
+typedef void (*kvant_plan_fn)(void *user, const kvant_plan_node *node);
+
+/* Every step of an evaluation of n_tokens (1: decoding; at most the session's n_batch) with logits of the
+ * last, in order. */
+KVANT_API KVANT_MUST_USE kvant_status kvant_dump_plan(kvant_session *session, int32_t n_tokens,
+                                                      kvant_plan_fn node, void *user);
 
 /* ---- check --------------------------------------------------------------------------------------------- */
 
@@ -206,8 +262,8 @@ typedef struct kvant_law_report {
 } kvant_law_report;
 typedef void (*kvant_law_fn)(void *user, const kvant_law_report *report);
 
-/* What a cell of 2 heads of 128 numbers costs on one thread, in nanoseconds: K and V written, K read to floats,
- * attended to by 5 tokens with 8 query heads; in the layout, and in plain rows. */
+/* What a cell of 2 heads of 128 numbers costs on one thread, in nanoseconds: K and V written, K read to
+ * floats, attended to by 5 tokens with 8 query heads; in the layout, and in plain rows. */
 typedef struct kvant_layout_speed {
     size_t size;
     const char *type; /* static */
@@ -234,8 +290,8 @@ typedef struct kvant_layout_result {
 
 /* The registered layouts by index, those of kvant_ext.h behind the others; NULL behind the last. */
 KVANT_API const char *kvant_layout_name(int32_t i);
-/* Tries the laws on a registered layout with its kernels. A broken law is counted and reported, the call itself
- * succeeds; a kernel that leaves its memory may end the process. `check` and `result` may be NULL. */
+/* Tries the laws on a registered layout with its kernels. A broken law is counted and reported, the call
+ * itself succeeds; a kernel that leaves its memory may end the process. `check` and `result` may be NULL. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_check_layout(const char *name, const kvant_layout_check *check,
                                                          kvant_layout_result *result);
 
