@@ -28,8 +28,7 @@ kv_status kv_centre_set_from_biases(kv_centre_set *set, const kv_model *m) {
     for (int32_t i = 0; i < set->n_layers; i++) {
         const kv_layer_weights *w = &m->weights.layers[i];
         if (!w->k_bias || w->k_norm) continue;
-        memcpy(set->means[i], kv_tensor_data(w->k_bias),
-               (size_t)(set->n_heads[i] * set->k_dim) * sizeof *set->means[i]);
+        KV_TRY(kv_tensor_download(set->means[i], w->k_bias));
         set->source = KV_CENTRE_BIASES;
         set->n_pairs = set->k_dim / 2;
     }

@@ -42,7 +42,10 @@ static kv_status rewrite(kvant_session *s, kv_status begun) {
     atomic_bool never = false;
     KV_TRY(begun);
     kv_status status = has_work(s) ? kv_session_plan_rewrite(s) : KVANT_OK;
-    if (!status && has_work(s)) status = kv_plan_run(s->rewrite, &never);
+    if (!status && has_work(s)) {
+        s->crossed_bytes += (int64_t)kv_plan_crossing_bytes(s->rewrite);
+        status = kv_plan_run(s->rewrite, &never);
+    }
     if (status)
         kv_cache_abort_rewrite(s->cache);
     else

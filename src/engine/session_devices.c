@@ -15,7 +15,7 @@ static int64_t kv_bytes(const kvant_session *s, const kv_device *d) {
 }
 
 static int64_t scratch_bytes(const kvant_session *s, const kv_device *d) {
-    size_t bytes = 0;
+    size_t bytes = s->rewrite ? kv_plan_device_bytes(s->rewrite, d) : 0;
     for (int i = 0; i < KV_N_PLANS; i++)
         if (s->plans[i].plan) bytes += kv_plan_device_bytes(s->plans[i].plan, d);
     return (int64_t)bytes;
