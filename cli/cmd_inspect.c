@@ -167,6 +167,7 @@ static int inspect_runtime(const cli_options *options) {
     if (!status) status = cli_runtime_open_session(&r, &s);
     if (!status && !options->kv) print_template(&r);
     if (!status) print_session(&r);
+    if (!status && options->dump_plan && cli_report_plan(&r, put)) status = cli_failed(KVANT_FAILED);
     cli_runtime_close(&r);
     return status;
 }

@@ -108,6 +108,9 @@ int cli_run_run(const cli_options *options) {
     if (!status) status = cli_runtime_open_sampler(&r, options);
     if (!status) {
         cli_report_start(&r, options->context);
+        if (options->dump_plan && cli_report_plan(&r, cli_note)) status = cli_failed(KVANT_FAILED);
+    }
+    if (!status) {
         status = generate(&r, options, &text, raw);
     }
     cli_runtime_close(&r);

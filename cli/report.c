@@ -13,19 +13,39 @@ void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...)) {
     for (int32_t i = 0; i < r->session_info.n_kv_rows; i++, title = "") {
         kvant_kv_row row = KVANT_KV_ROW_INIT;
         if (kvant_session_kv_row(r->session, i, &row)) return;
-        char layers[32], window[32] = "";
+        char layers[32], window[32] = "", rotation[48] = "";
         if (row.first_layer == row.last_layer)
             snprintf(layers, sizeof layers, "layer %d", row.first_layer);
         else
             snprintf(layers, sizeof layers, "layers %d-%d", row.first_layer, row.last_layer);
         if (row.window) snprintf(window, sizeof window, ", window %d", row.window);
-        put("%-9s%-13s K %s %s, V %s %s, %s, %s/token, %s%s", title, layers, row.type_k, row.layout_k,
+        if (row.rotation_k > 1 || row.rotation_v > 1)
+            snprintf(rotation, sizeof rotation, ", rotated by %d/%d", row.rotation_k, row.rotation_v);
+        put("%-9s%-13s K %s %s, V %s %s, %s, %s/token, %s%s%s", title, layers, row.type_k, row.layout_k,
             row.type_v, row.layout_v, row.device, cli_size_text(row.bytes_per_token).text,
-            cli_size_text(row.bytes_total).text, window);
+            cli_size_text(row.bytes_total).text, window, rotation);
         if (row.centre_pairs)
             put("%-9s%-13s K centred in %d pairs a head (%s): %d products more for each cell and query head",
                 "", "", row.centre_pairs, r->session_info.centre_source, 2 * row.centre_pairs);
     }
+}
+
+static void put_node(void *user, const kvant_plan_node *n) {
+    void (*const *put)(const char *format, ...) = user;
+    (*put)("  %5d %-8s %-12s %-8s %-12s %-18s %10lld  %s", n->stage, n->label, n->op, n->device, n->type,
+           n->layout, (long long)n->bytes, n->kernel);
+}
+
+kvant_status cli_report_plan(const cli_runtime *r, void (*put)(const char *format, ...)) {
+    int32_t shapes[] = {1, r->session_info.n_batch};
+    kvant_status status = KVANT_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        put("plan of an evaluation of %d %s", shapes[i], shapes[i] == 1 ? "token" : "tokens");
+        put("  %5s %-8s %-12s %-8s %-12s %-18s %10s  %s", "stage", "part", "op", "device", "type", "layout",
+            "bytes", "kernel");
+        status = kvant_dump_plan(r->session, shapes[i], put_node, &put);
+    }
+    return status;
 }
 
 void cli_report_start(const cli_runtime *r, const char *context) {

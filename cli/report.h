@@ -8,6 +8,9 @@ void cli_report_start(const cli_runtime *r, const char *context);
 /* The KV table alone; through `put`, a line at a time. */
 void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...));
 
+/* What runs where, of decoding and of a full batch: a line for each node. */
+kvant_status cli_report_plan(const cli_runtime *r, void (*put)(const char *format, ...));
+
 /* Figures of one or several generations. */
 typedef struct cli_totals {
     int64_t n_prompt, n_cached, n_generated, n_shifts;

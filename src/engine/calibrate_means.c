@@ -54,11 +54,13 @@ static kv_status add_key(observer *o, int32_t layer, int32_t cell, int64_t store
 
 /* What the last evaluation wrote. */
 static kv_status add_batch(observer *o, int32_t n_layers, int32_t first) {
-    const kv_batch_view *batch = kv_cache_batch(o->session->cache);
-    const kv_angles *angles = kv_cache_angles(o->session->cache);
-    for (int32_t i = first; i < batch->n_tokens; i++)
-        for (int32_t layer = 0; layer < n_layers; layer++)
+    const kv_cache *cache = o->session->cache;
+    for (int32_t layer = 0; layer < n_layers; layer++) {
+        const kv_batch_view *batch = kv_cache_batch(cache, kv_cache_group(cache, layer));
+        const kv_angles *angles = kv_cache_angles(cache, kv_cache_group(cache, layer));
+        for (int32_t i = first; i < batch->n_tokens; i++)
             KV_TRY(add_key(o, layer, batch->cells[i], angles->stored[i]));
+    }
     return KVANT_OK;
 }
 

@@ -1,9 +1,10 @@
-/* cpu_rows.c: drivers of the ops that work row by row: embed, norm, glu, rope_table. */
+/* cpu_rows.c: drivers of the ops that work row by row: embed, select, norm, glu, rope_table. */
 #include "device/cpu/cpu_op.h"
 #include "op/embed.h"
 #include "op/glu.h"
 #include "op/norm.h"
 #include "op/rope_table.h"
+#include "op/select.h"
 
 #include <string.h>
 
@@ -55,6 +56,29 @@ const kv_cpu_op kv_cpu_embed = {.op = &kv_op_embed,
                                 .prepare = embed_prepare,
                                 .n_items = one_item_per_row,
                                 .run = embed_run};
+
+/* ---- select ---- */
+
+static kv_status select_prepare(kv_node *n, unsigned cpu, kv_arena *arena) {
+    (void)cpu;
+    kv_cpu_impl impl = {.kernel = "select"};
+    return set_impl(n, arena, &impl, sizeof impl);
+}
+
+static kv_status select_run(const kv_node *n, int32_t phase, int64_t item, void *work) {
+    (void)phase, (void)work;
+    const kv_select_params *p = n->params;
+    memcpy(kv_tensor_row(n->out, item), kv_tensor_row(n->in[0], p->rows[item]),
+           kv_dtype_bytes(n->out->dtype, n->out->cols));
+    return KVANT_OK;
+}
+
+const kv_cpu_op kv_cpu_select = {.op = &kv_op_select,
+                                 .n_phases = 1,
+                                 .accepts = accept_all,
+                                 .prepare = select_prepare,
+                                 .n_items = one_item_per_row,
+                                 .run = select_run};
 
 /* ---- norm ---- */
 
