@@ -1,6 +1,5 @@
 /* check_attend.c: checks of score and accumulate. shape: n = head dimension, rows = cells, columns = queries,
  * gap = bytes between cells, or tiles of cells, which hold rubbish. Now and then a cell holds rubbish too. */
-#include "base/half.h"
 #include "base/memory.h"
 #include "device/cpu/check_case.h"
 
@@ -182,28 +181,39 @@ static void run_accumulate(kv_check_case *c) {
     c->kernel->accumulate(&args);
 }
 
-/* What rounding p to whole steps may cost output d of a query, for each block of V; see kernel.h. The first
- * plane of a block is its scale in f16, in front of its minimum if it has one. */
-static void add_steps(const kv_check_case *c, const float *p, double bound[]) {
-    const kv_dtype *d = c->shape.dtype;
-    uint8_t plain[MAX_CELL_BYTES];
+/* Half of the range of numbers that a block with the scales of this one can code. */
+static double reach(const kv_dtype *d, const uint8_t *block) {
+    static const uint8_t fill[] = {0, 0xff, 0x80, 0x7f};
+    uint8_t filled[MAX_CELL_BYTES];
     float x[MAX_HEAD_DIM];
-    double largest[MAX_HEAD_DIM] = {0}, quants[MAX_HEAD_DIM] = {0};
+    double low = INFINITY, high = -INFINITY;
+    for (size_t i = 0; i < sizeof fill; i++) {
+        memset(filled, fill[i], (size_t)d->block_bytes);
+        memcpy(filled, block, (size_t)d->plane_bytes[0]);
+        d->decode(x, filled, d->block_elems);
+        for (int32_t k = 0; k < d->block_elems; k++) low = fmin(low, x[k]), high = fmax(high, x[k]);
+    }
+    return (high - low) / 2;
+}
+
+/* What rounding p to whole steps may cost each output of a query, see kernel.h. Codes need not lie evenly
+ * around 0: -8 to 7 reach 8/7.5 of half their range. */
+static void add_steps(const kv_check_case *c, const float *p, double bound[]) {
+    static const double uneven = 8 / 7.5;
+    const kv_dtype *d = c->shape.dtype;
+    const int levels = c->kernel->cpu & KV_CPU_AVX512 ? 255 : 127;
+    uint8_t plain[MAX_CELL_BYTES];
+    double largest[MAX_HEAD_DIM] = {0};
+    int n_seen = 0;
     for (int32_t i = 0; i < c->shape.rows; i++) {
         if (p[i] == 0) continue;
+        n_seen++;
         get_cell(c, i, plain);
-        d->decode(x, plain, c->shape.n);
-        for (int64_t k = 0; k < c->shape.n; k++) {
-            uint16_t pair[2];
-            memcpy(pair, plain + k / d->block_elems * d->block_bytes, sizeof pair);
-            double scale = fabs((double)kv_f16_to_f32(pair[0]));
-            double min = d->plane_bytes[0] == 4 ? (double)kv_f16_to_f32(pair[1]) : 0;
-            largest[k] = fmax(largest[k], (double)p[i] * scale);
-            if (scale > 0) quants[k] += fabs((double)x[k] - min) / scale;
-        }
+        for (int64_t b = 0; b < c->shape.n / d->block_elems; b++)
+            largest[b] = fmax(largest[b], (double)p[i] * reach(d, plain + b * d->block_bytes));
     }
-    const int levels = c->kernel->cpu & KV_CPU_AVX512 ? 255 : 127;
-    for (int64_t k = 0; k < c->shape.n; k++) bound[k] += 0.5 * largest[k] / levels * quants[k];
+    for (int64_t k = 0; k < c->shape.n; k++)
+        bound[k] += 0.5 * n_seen * uneven * largest[k / d->block_elems] / levels;
 }
 
 static void verify_query(kv_check_case *c, int32_t j) {

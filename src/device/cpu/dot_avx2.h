@@ -71,6 +71,14 @@ static inline kv_bytes kv_bytes_bit_rows(const uint8_t p[16], int from) {
     return _mm256_shuffle_epi8(rows, _mm256_add_epi8(_mm256_set1_epi32(0x0c080400), kv_bytes_set(from / 8)));
 }
 
+/* 8 lanes from memory. */
+static inline kv_bytes kv_bytes_load_half(const uint8_t *p) { return kv_bytes_load(p); }
+/* Pair `pair` + `part` of bits of each byte, moved to bit `to`. */
+static inline kv_bytes kv_bytes_pairs_of(kv_bytes v, int pair, int part, int to) {
+    kv_bytes moved = _mm256_srl_epi16(v, _mm_cvtsi32_si128(2 * (pair + part)));
+    return kv_bytes_shift_left(kv_bytes_and(moved, kv_bytes_set(3)), to);
+}
+
 /* ---- dot products of weights w and activations x, 4 bytes in each lane */
 
 enum { KV_DOT_SIGNED = 1 };   /* whether signed weights are multiplied as they are */

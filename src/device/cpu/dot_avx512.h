@@ -70,6 +70,19 @@ static inline kv_bytes kv_bytes_bit_rows(const uint8_t p[16], int from) {
     return _mm512_shuffle_epi8(rows, _mm512_add_epi8(first, kv_bytes_set(from / 8)));
 }
 
+/* 8 lanes from memory, twice. */
+static inline kv_bytes kv_bytes_load_half(const uint8_t *p) {
+    return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p));
+}
+/* Of such lanes: pair `pair` of bits of each byte in lanes 0-7, the next one in 8-15, moved to bit `to`. */
+static inline kv_bytes kv_bytes_pairs_of(kv_bytes v, int pair, int part, int to) {
+    (void)part;
+    const __m512i count =
+        _mm512_inserti64x4(_mm512_set1_epi16((short)(2 * pair)), _mm256_set1_epi16((short)(2 * pair + 2)), 1);
+    __m512i moved = kv_bytes_and(_mm512_srlv_epi16(v, count), kv_bytes_set(3));
+    return kv_bytes_shift_left(moved, to);
+}
+
 /* ---- dot products of weights w and activations x, 4 bytes in each lane */
 
 enum { KV_DOT_SIGNED = 0 };   /* whether signed weights are multiplied as they are */

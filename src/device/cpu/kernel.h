@@ -69,10 +69,10 @@ typedef void kv_score_fn(const kv_score_args *args);
  *
  * Layouts with tiles: n_cells is a multiple of the tile, and head_dim of a block.
  *
- * b = a8: probabilities may be rounded. For each block of V, p * scale of the (at most 64) cells, whatever
- * the sign of the scale, becomes a whole number of steps, the largest 255 steps, or 127 where the instruction
- * set multiplies no more. The error of o is at most half a step * the sum of |quant| over the cells, beside
- * f32 rounding; products below 2^-100 may count as 0. */
+ * b = a8: probabilities may be rounded. For each block of V, p times the range that the cell's block can code
+ * is rounded to whole steps, so that the largest of the (at most 64) cells has 255 of them, or 127 where the
+ * instruction set multiplies no more. A cell adds at most half a step times half of the range of the codes to
+ * the error of o, beside f32 rounding; products below 2^-100 may count as 0. */
 typedef struct kv_accumulate_args {
     float *o; /* n_q x head_dim, contiguous, aligned to 64 */
     const float *p;
