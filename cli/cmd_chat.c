@@ -7,6 +7,7 @@
 #include "line_editor.h"
 #include "messages.h"
 #include "report.h"
+#include "saved.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -100,25 +101,13 @@ static int do_regen(conversation *c, const char *argument) {
 
 static int do_save(conversation *c, const char *argument) {
     if (!*argument) return cli_wrong("/save: needs a file name");
-    cli_messages messages;
-    if (cli_messages_from_chat(&messages, c->chat)) return cli_failed(KVANT_NO_MEMORY);
-    int exit_status = cli_messages_save(&messages, c->runtime.info.name, argument);
-    if (!exit_status) cli_note("[%zu messages saved to %s]", messages.count, argument);
-    cli_messages_clear(&messages);
-    return exit_status;
+    return cli_saved_put_chat(&c->runtime, c->chat, argument);
 }
 
 static int do_load(conversation *c, const char *argument) {
     if (!*argument) return cli_wrong("/load: needs a file name");
-    cli_messages messages;
-    int exit_status = cli_messages_load(&messages, argument);
-    if (exit_status) return exit_status;
-    if (cli_messages_to_chat(&messages, c->chat))
-        exit_status = CLI_FAILED;
-    else
-        cli_note("[%zu messages loaded from %s]", messages.count, argument);
-    c->n_dropped = 0;
-    cli_messages_clear(&messages);
+    int exit_status = cli_saved_get_chat(&c->runtime, c->chat, argument);
+    if (!exit_status) c->n_dropped = count_dropped(c->chat);
     return exit_status;
 }
 
@@ -158,7 +147,7 @@ static const struct slash {
     {"/help", "this list", do_help},
     {"/clear", "forget the conversation", do_clear},
     {"/regen", "another reply to the last message", do_regen},
-    {"/save", "FILE: keep the conversation as JSON", do_save},
+    {"/save", "FILE: keep the conversation as JSON, and what was read of it in FILE.kv", do_save},
     {"/load", "FILE: go on with a conversation that was saved", do_load},
     {"/system", "TEXT: set the system message; nothing: take it away", do_system},
     {"/stats", "context, memory, speed", do_stats},

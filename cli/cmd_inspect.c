@@ -4,6 +4,7 @@
 #include "console.h"
 #include "kvant_tools.h"
 #include "report.h"
+#include "saved.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -150,6 +151,7 @@ static void print_session(const cli_runtime *r) {
     put("memory   weights %s; %s of them read for each decoded token", cli_size_text(r->info.n_bytes).text,
         cli_size_text(s->weight_bytes_per_token).text);
     put("threads  %d, kernels %s", r->info.n_threads, r->info.cpu);
+    cli_report_devices(r, put);
 }
 
 static void print_template(const cli_runtime *r) {
@@ -173,6 +175,7 @@ static int inspect_runtime(const cli_options *options) {
 }
 
 int cli_run_inspect(const cli_options *options) {
+    if (kvant_is_snapshot(options->model)) return cli_saved_inspect(options->model);
     int status = options->kv ? CLI_DONE : inspect_file(options);
     return status ? status : inspect_runtime(options);
 }

@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "kvant_tools.h"
 #include "report.h"
+#include "saved.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +33,15 @@ static bool put_text(void *user, const char *text, size_t n_bytes) {
     return !a->failed;
 }
 
+/* Saves what an answer, or what there is of it, has left behind. */
+static kvant_status keep_session(const cli_runtime *r, const cli_options *options, const kvant_chat *chat,
+                                 kvant_status status) {
+    if (!options->session || (status && status != KVANT_CANCELLED)) return status;
+    kvant_status saved =
+        chat ? kvant_chat_save(chat, options->session) : kvant_seq_save(r->session, 0, options->session);
+    return saved ? saved : status;
+}
+
 static kvant_status generate_raw(cli_runtime *r, const cli_options *options, const cli_text *text,
                                  const kvant_generate_options *g, kvant_generate_result *result,
                                  int *exit_status) {
@@ -39,10 +49,28 @@ static kvant_status generate_raw(cli_runtime *r, const cli_options *options, con
     size_t n = 0;
     int flags = KVANT_TOKENIZE_BOS_EOS | (options->special ? KVANT_TOKENIZE_SPECIAL : 0);
     *exit_status = cli_tokenize(&tokens, &n, r->model, text->at, text->n_bytes, flags);
-    if (*exit_status) return KVANT_OK;
-    kvant_status status = kvant_generate(r->session, 0, r->sampler, tokens, n, g, result);
+    size_t n_reused = 0;
+    if (!*exit_status && options->session)
+        *exit_status = cli_saved_reuse(r, options->session, tokens, n, &n_reused);
+    kvant_status status = KVANT_OK;
+    if (!*exit_status) {
+        status = kvant_generate(r->session, 0, r->sampler, tokens + n_reused, n - n_reused, g, result);
+        result->n_prompt += (int32_t)n_reused;
+        result->n_cached += (int32_t)n_reused;
+        result->trim_begin += (int32_t)n_reused;
+        status = keep_session(r, options, NULL, status);
+    }
     kv_free(tokens);
     return status;
+}
+
+/* The conversation that was saved, or a new one. */
+static kvant_status open_conversation(kvant_chat *chat, const cli_options *options) {
+    if (options->session && cli_saved_exists(options->session)) {
+        if (options->system) cli_note("note: the saved conversation has its own system message, if any");
+        return kvant_chat_load(chat, options->session);
+    }
+    return options->system ? kvant_chat_add(chat, "system", options->system) : KVANT_OK;
 }
 
 static kvant_status generate_reply(cli_runtime *r, const cli_options *options, const cli_text *text,
@@ -52,9 +80,11 @@ static kvant_status generate_reply(cli_runtime *r, const cli_options *options, c
     chat_options.context = g->context;
     kvant_chat *chat = NULL;
     kvant_status status = kvant_chat_create(&chat, r->session, 0, &chat_options);
-    if (!status && options->system) status = kvant_chat_add(chat, "system", options->system);
+    if (!status) status = open_conversation(chat, options);
+    if (!status && options->session) status = cli_saved_accept(r);
     if (!status) status = kvant_chat_add(chat, "user", text->at);
     if (!status) status = kvant_chat_reply(chat, r->sampler, g, result);
+    if (chat) status = keep_session(r, options, chat, status);
     kvant_chat_close(chat);
     return status;
 }
@@ -75,6 +105,9 @@ static int generate(cli_runtime *r, const cli_options *options, const cli_text *
     cli_totals totals = {0};
     cli_totals_add(&totals, &result, kvant_seq_tokens(r->session, 0));
     cli_report_trim(&result);
+    if (options->session)
+        cli_note("session  %d of %d tokens were in the cache; %lld saved to %s", result.n_cached,
+                 result.n_prompt, (long long)kvant_seq_tokens(r->session, 0), options->session);
     cli_report_end(r, &totals);
     cli_report_reply(&result);
     return CLI_DONE;

@@ -57,6 +57,13 @@ kvant_status cli_messages_set_system(cli_messages *m, const char *text) {
     return KVANT_OK;
 }
 
+bool cli_messages_same(const cli_messages *a, const cli_messages *b) {
+    bool same = a->count == b->count;
+    for (size_t i = 0; same && i < a->count; i++)
+        same = strcmp(a->at[i].role, b->at[i].role) == 0 && strcmp(a->at[i].text, b->at[i].text) == 0;
+    return same;
+}
+
 kvant_status cli_messages_from_chat(cli_messages *out, const kvant_chat *chat) {
     *out = (cli_messages){0};
     kvant_status status = KVANT_OK;

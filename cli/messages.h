@@ -20,6 +20,8 @@ kvant_status cli_messages_add(cli_messages *m, const char *role, const char *tex
 /* The system message becomes `text`, or goes if that is empty. */
 kvant_status cli_messages_set_system(cli_messages *m, const char *text);
 
+bool cli_messages_same(const cli_messages *a, const cli_messages *b);
+
 kvant_status cli_messages_from_chat(cli_messages *out, const kvant_chat *chat);
 /* Replaces the conversation of a chat, or leaves it as it was. */
 kvant_status cli_messages_to_chat(const cli_messages *m, kvant_chat *chat);

@@ -43,7 +43,7 @@ typedef struct cli_options {
     const char *centre;
     int32_t centre_pairs;
 
-    const char *prompt, *file, *system, *template_name;
+    const char *prompt, *file, *system, *template_name, *session;
     bool raw, no_display_prompt;
 
     int32_t n_predict, n_keep;

@@ -48,6 +48,15 @@ kvant_status cli_report_plan(const cli_runtime *r, void (*put)(const char *forma
     return status;
 }
 
+void cli_report_devices(const cli_runtime *r, void (*put)(const char *format, ...)) {
+    for (int32_t i = 0; r->session_info.n_devices > 1 && i < r->session_info.n_devices; i++) {
+        kvant_device_row row = KVANT_DEVICE_ROW_INIT;
+        if (kvant_session_device(r->session, i, &row)) return;
+        put("device   %s, %d threads, %s: %d layers, weights %s, kv %s", row.name, row.n_threads, row.kernels,
+            row.n_layers, cli_size_text(row.weight_bytes).text, cli_size_text(row.kv_bytes).text);
+    }
+}
+
 void cli_report_start(const cli_runtime *r, const char *context) {
     const kvant_model_info *m = &r->info;
     const kvant_session_info *s = &r->session_info;
@@ -56,6 +65,7 @@ void cli_report_start(const cli_runtime *r, const char *context) {
     cli_note("context  %d tokens (trained on %d), batch %d, when full: %s", s->n_ctx, m->n_ctx_train,
              s->n_batch, context);
     cli_note("threads  %d, kernels %s", m->n_threads, m->cpu);
+    cli_report_devices(r, cli_note);
     cli_report_kv(r, cli_note);
     cli_note("memory   weights %s, kv %s/token, %s when full", cli_size_text(m->n_bytes).text,
              cli_size_text(s->kv_bytes_per_token).text, cli_size_text(s->kv_bytes_total).text);
@@ -90,6 +100,8 @@ static void report_memory(const cli_runtime *r) {
     kvant_session_get_info(r->session, &info);
     cli_note("memory   kv %s used of %s, scratch %s", cli_size_text(info.kv_bytes_used).text,
              cli_size_text(info.kv_bytes_total).text, cli_size_text(info.scratch_bytes).text);
+    if (info.n_devices > 1)
+        cli_note("copied   %s between devices", cli_size_text(info.crossed_bytes).text);
 }
 
 /* ", 12.3 GB/s (65 % of the 18.9 GB/s that memory gives)", or nothing where it cannot be said. */

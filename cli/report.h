@@ -5,6 +5,8 @@
 
 /* Model, context, threads, kernels, KV table, memory; `context` is the policy when it is full. */
 void cli_report_start(const cli_runtime *r, const char *context);
+/* A line for each device, where there are several. */
+void cli_report_devices(const cli_runtime *r, void (*put)(const char *format, ...));
 /* The KV table alone; through `put`, a line at a time. */
 void cli_report_kv(const cli_runtime *r, void (*put)(const char *format, ...));
 
