@@ -95,11 +95,23 @@ static int score_all(measurement *m) {
     return status ? cli_failed(status) : CLI_DONE;
 }
 
+/* Of the row that has most. */
+static int32_t centre_pairs(const cli_runtime *r) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < r->session_info.n_kv_rows; i++) {
+        kvant_kv_row row = KVANT_KV_ROW_INIT;
+        if (!kvant_session_kv_row(r->session, i, &row) && row.centre_pairs > most) most = row.centre_pairs;
+    }
+    return most;
+}
+
 static void print_results(const measurement *m) {
     double ppl = exp(m->nll.mean);
     printf("perplexity %.4f +- %.4f\n", ppl, ppl * cli_mean_error(&m->nll));
     printf("predictions %lld in %d windows of %d\n", (long long)m->n_rows, m->plan.n_chunks,
            m->plan.n_window);
+    printf("cache %lld bytes per token, %d centred pairs\n",
+           (long long)m->runtime.session_info.kv_bytes_per_token, centre_pairs(&m->runtime));
     if (!m->base) return;
     double ratio = exp(m->nll_difference.mean), agree = (double)m->n_agree / (double)m->n_rows;
     printf("base perplexity %.4f\n", exp(m->base_nll.mean));

@@ -162,7 +162,7 @@ class Perplexity(Case):
 
     def test_figures_and_progress(self):
         result = self.ok(*self.command)
-        self.assertRegex(result.stdout.decode(), r"^perplexity \d+\.\d{4} \+- \d+\.\d{4}\npredictions 126 in 2 windows of 128\n$")
+        self.assertRegex(result.stdout.decode(), r"^perplexity \d+\.\d{4} \+- \d+\.\d{4}\npredictions 126 in 2 windows of 128\ncache 23040 bytes per token, 0 centred pairs\n$")
         self.assertRegex(result.stderr.decode(), r"(?m)^chunk 2 of 2: perplexity")
 
     def test_comparison(self):

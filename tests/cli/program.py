@@ -22,9 +22,9 @@ SECONDS = 300
 
 
 def environment(extra=None):
-    """Nothing of the caller's KVANT_* reaches the program."""
+    """Nothing of the caller's KVANT_* reaches the program, nor the caller's calibrations."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("KVANT_")}
-    return env | {"LC_ALL": "C.UTF-8"} | (extra or {})
+    return env | {"LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": "/nonexistent"} | (extra or {})
 
 
 def limit_files(n_bytes):
