@@ -44,15 +44,6 @@ static inline kv_status remote_alloc(kv_device *d, kv_buffer *out, size_t bytes)
     return KVANT_OK;
 }
 
-static inline void remote_release(kv_buffer *b) {
-    remote *r = b->device->impl;
-    assert_int_equal(r->n_queued, 0); /* nothing may still be on its way */
-    for (int32_t i = 0; i < r->n_buffers; i++)
-        if (r->buffers[i] == b) r->buffers[i] = r->buffers[--r->n_buffers];
-    kv_free(b->handle);
-    *b = (kv_buffer){0};
-}
-
 /* ---- the queue ---- */
 
 static inline void remote_expose(remote *r, bool exposed) {
@@ -113,6 +104,17 @@ static inline kv_status remote_download(void *to, kv_range from) {
     return KVANT_OK;
 }
 
+static inline void remote_release(kv_buffer *b) {
+    remote *r = b->device->impl;
+    for (int32_t i = 0; i < r->n_queued; i++)
+        assert_null(r->queue[i].segment); /* a run has ended with sync */
+    assert_int_equal(remote_sync(&r->device), KVANT_OK);
+    for (int32_t i = 0; i < r->n_buffers; i++)
+        if (r->buffers[i] == b) r->buffers[i] = r->buffers[--r->n_buffers];
+    kv_free(b->handle);
+    *b = (kv_buffer){0};
+}
+
 /* ---- the rest ---- */
 
 static inline bool remote_supports(const kv_device *d, const kv_node *n) {
@@ -127,9 +129,10 @@ static inline kv_status remote_prepare(kv_device *d, kv_segment *s) {
     return kv_segment_check_memory(s);
 }
 
+/* Tiles, so that what is uploaded is packed. */
 static inline const kv_layout *remote_layout(const kv_device *d, const kv_dtype *t) {
     (void)d, (void)t;
-    return &kv_layout_rows;
+    return &kv_layout_tile16x4;
 }
 
 static inline const char *remote_kernel_name(const kv_device *d, const kv_node *n) {
@@ -137,9 +140,13 @@ static inline const char *remote_kernel_name(const kv_device *d, const kv_node *
     return "reference";
 }
 
+static inline void remote_destroy(kv_device *d) { (void)d; }
+
 /* `r` must stay where it is. */
 static inline void remote_open(remote *r, const char *name) {
-    *r = (remote){.device = {.impl = r,
+    static const kv_device_kind kind = {.name = "far"};
+    *r = (remote){.device = {.kind = &kind,
+                             .impl = r,
                              .alloc = remote_alloc,
                              .release = remote_release,
                              .upload = remote_upload,
@@ -151,7 +158,8 @@ static inline void remote_open(remote *r, const char *name) {
                              .prepare = remote_prepare,
                              .submit = remote_submit,
                              .sync = remote_sync,
-                             .kernel_name = remote_kernel_name}};
+                             .kernel_name = remote_kernel_name,
+                             .destroy = remote_destroy}};
     snprintf(r->device.name, sizeof r->device.name, "%s", name);
 }
 

@@ -82,6 +82,7 @@ struct kv_device {
 
     /* Zeroed memory that costs nothing until it is touched. */
     kv_status (*alloc)(kv_device *d, kv_buffer *out, size_t bytes);
+    /* Waits for what still uses it. */
     void (*release)(kv_buffer *b);
     /* Memory of the host (a file's map) that the device can read where it is; NULL: it cannot, and takes an
      * upload. */

@@ -4,6 +4,8 @@
  * until somebody reads them, and are made where that is: cheaper than to copy, and nothing crosses. */
 #include "sched/place.h"
 
+#include <stdio.h>
+
 /* What a tensor is called on another device than its own. */
 typedef struct mirror {
     const kv_tensor *of;
@@ -92,8 +94,14 @@ static kv_status repeat_source(placing *p, const kv_node *source, kv_device *d, 
 
 /* The reader is the node that is placed next. */
 static kv_status add_crossing(placing *p, const kv_tensor *t, kv_device *d, kv_tensor **out) {
+    char text[32];
+    int n = snprintf(text, sizeof text, "from %s", t->buffer->device->name);
     KV_TRY(add_mirror(p, out, t, d));
-    kv_crossing c = {.from = t, .to = *out, .reader = (int32_t)p->placed.count};
+    kv_crossing c = {.from = t,
+                     .to = *out,
+                     .reader = (int32_t)p->placed.count,
+                     .text = kv_arena_strndup(&p->g->arena, text, (size_t)n)};
+    if (!c.text) return KVANT_NO_MEMORY;
     return kv_vec_push(&p->out->crossings, c) ? KVANT_OK : KVANT_NO_MEMORY;
 }
 

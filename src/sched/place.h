@@ -8,7 +8,8 @@
 typedef struct kv_crossing {
     const kv_tensor *from;
     kv_tensor *to;
-    int32_t reader; /* index of that node in the graph */
+    int32_t reader;   /* index of that node in the graph */
+    const char *text; /* "from cpu:0" */
 } kv_crossing;
 
 typedef struct kv_placement {

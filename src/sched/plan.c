@@ -198,7 +198,7 @@ static kv_plan_line copy_line(const kv_plan *p, const kv_crossing *c) {
     return (kv_plan_line){.label = reader->label,
                           .op = "copy",
                           .device = reader->device->name,
-                          .kernel = "copy",
+                          .kernel = c->text,
                           .stage = p->stage_of[kv_segment_begin(&p->graph, c->reader)],
                           .node = reader,
                           .from = c->from->buffer->device->name,

@@ -28,9 +28,9 @@ size_t kv_plan_crossing_bytes(const kv_plan *p);
 typedef struct kv_plan_line {
     const char *label, *op, *device, *kernel;
     int32_t stage;
-    const kv_node *node;   /* of a copy ("copy"): the first that reads it */
+    const kv_node *node;   /* of a copy ("copy", its kernel "from cpu:0"): the first that reads it */
     const char *from;      /* of a copy: the device it comes from; else NULL */
-    const kv_tensor *copy; /* what is filled on `device`; else NULL */
+    const kv_tensor *copy; /* of a copy: what is filled on `device`; else NULL */
     size_t bytes;          /* of a copy */
 } kv_plan_line;
 void kv_plan_dump(const kv_plan *p, void (*line)(void *user, const kv_plan_line *line), void *user);
