@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "bench_shift.h"
 #include "cli.h"
 #include "console.h"
 #include "kvant_tools.h"
@@ -157,6 +158,7 @@ static int measure_threads(bench *b, int32_t n_threads, const cli_numbers *depth
 static int compare(const void *a, const void *b) { return *(const int32_t *)a - *(const int32_t *)b; }
 
 int cli_run_bench(const cli_options *options) {
+    if (options->bench_shift) return cli_bench_shift(options);
     cli_numbers depths = options->bench_depths;
     qsort(depths.at, (size_t)depths.n, sizeof *depths.at, compare);
     int32_t longest = options->bench_prompt > options->bench_gen ? options->bench_prompt : options->bench_gen;

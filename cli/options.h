@@ -66,7 +66,7 @@ typedef struct cli_options {
 
     bool kv, dump_plan;
     const char *output_type, *embedding_type;
-    bool keep_output, bench;
+    bool keep_output, bench, bench_shift;
 
     bool verbose, quiet;
     const char *log_file;

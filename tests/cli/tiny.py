@@ -14,6 +14,7 @@ class Tiny(Case):
     def test_run(self):
         for flags in [[], ["--temp", "0"], ["--act", "f32", "-ctk", "f32", "-ctv", "q8_0"], ["-t", "1", "-b", "1"],
                       ["-c", "32", "--context", "shift", "--keep", "2", "-n", "80", "--ignore-eos"],
+                      ["-c", "96", "--context", "window", "-n", "300", "--ignore-eos"],
                       ["--repeat-penalty", "1.3", "--presence-penalty", "0.5", "--frequency-penalty", "0.5", "--top-k", "5"],
                       ["--min-p", "0.2", "--top-p", "0.5", "-s", "3", "--logit-bias", "300+2", "--stop", "zz"]]:
             result = self.ok("run", TINY, "-p", "hello there", "-n", "12", *flags)
@@ -49,6 +50,47 @@ class Tiny(Case):
     def test_bench(self):
         figures = rows(self.ok("bench", TINY, "-p", "16", "-n", "4", "-d", "0,40", "-r", "2", "-t", "1,2", "-o", "json").stdout)
         self.assertEqual([row["threads"] for row in figures], [1] * 4 + [2] * 4)
+
+    def test_stream(self):
+        text = self.file("text", "the quick brown fox jumps over the lazy dog. " * 20)
+        command = ["perplexity", TINY, "-f", text, "--ctx", "64", "--stretch", "100", "-q"]
+        for policy in ["shift", "window"]:
+            figures = rows(self.ok(*command, "--context", policy, "-o", "json").stdout)
+            self.assertEqual([row["first"] for row in figures], [100 * i for i in range(len(figures))])
+            self.assertEqual([row["n"] for row in figures[:-1]], [100] * (len(figures) - 1))
+            self.assertTrue(all(row["policy"] == policy and row["perplexity"] > 1 for row in figures))
+            self.assertEqual(len(self.ok(*command, "--context", policy).stdout.splitlines()), len(figures) + 1)
+        self.refused(2, ["--context", "--save-logits"], *command, "--context", "shift", "--save-logits", self.folder / "x")
+
+    def test_shifts(self):
+        command = ["bench", TINY, "--shift", "-d", "600", "-ctk", "f32,q4_0", "-ctv", "f32", "--act", "f32"]
+        figures = rows(self.ok(*command, "-o", "json").stdout)
+        self.assertEqual([(row["type_k"], row["mode"], row["shifts"]) for row in figures],
+                         [(k, mode, n) for k in ["f32", "q4_0"] for mode in ["lazy", "eager", "reread"] for n in [1, 10, 100]])
+        self.assertEqual(len(self.ok(*command).stdout.splitlines()), len(figures) + 1)
+        for row in figures:
+            if row["mode"] == "lazy":
+                self.assertEqual((row["allocs"], row["extra_kib"] < 64), (0, True))
+            same = (row["type_k"], row["mode"]) in [("f32", "lazy"), ("f32", "eager")]
+            self.assertEqual(row["kl_replay"] < 1e-6, same, row)
+        self.refused(2, ["100", "512"], "bench", TINY, "--shift", "-d", "100", "-q")
+
+    def test_plan(self):
+        for command in [["inspect", TINY, "--kv"], ["bench", TINY, "-p", "4", "-n", "1", "-d", "0", "-r", "1"]]:
+            result = self.ok(*command, "--dump-plan")
+            text = (result.stdout + result.stderr).decode()
+            self.assertRegex(text, r"(?m)^ +\d+ +blk\.3 +attend +cpu:0 +f16/f16 +\S+ +\d+ +kv_\S+")
+            self.assertEqual(text.count("attend"), 8)
+            self.assertNotIn("reference", text)
+
+    def test_prompt_that_does_not_fit(self):
+        prompt = "the quick brown fox jumps over the lazy dog. " * 20
+        command = ["run", TINY, "-p", prompt, "-c", "64", "-n", "5", "--ignore-eos"]
+        self.refused(2, ["room for 64 of 64"], *command, "-q")
+        result = self.ok(*command, "--trim")
+        self.assertRegex(result.stderr.decode(), r"(?m)^trimmed  \d+ of \d+ tokens of the prompt left out, from token 4 on")
+        self.refused(2, ["room for 64"], *command, *PLAIN, "-q")
+        self.assertIn(b"trimmed ", self.ok(*command, *PLAIN, "--trim").stderr)
 
     def test_quantize_and_inspect(self):
         out = self.folder / "out.gguf"
