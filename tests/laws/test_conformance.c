@@ -207,6 +207,43 @@ static void test_every_op_has_cases(void **state) {
     assert_int_equal(kv_op_count(), N_GENERATORS);
 }
 
+static void refuses(const kv_graph *g, const char *what, const kv_layout *l) {
+    char message[100];
+    snprintf(message, sizeof message, "%s is f32 in layout %s, expected plain floats", what, l->name);
+    assert_int_equal(g->status, KVANT_INVALID);
+    assert_string_equal(kv_last_error(), message);
+}
+
+/* What an op reads as rows of floats is refused in any other layout: nothing is read by its size alone. */
+static void test_packed_inputs_are_refused(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < kv_layout_count(); i++) {
+        const kv_layout *l = kv_layout_at(i);
+        if (l->tile == 1) continue;
+        conf_case c = {0};
+        kv_graph g[4];
+        const conf_kept kept = {&kv_dtype_q8_0, l, 64, false};
+        kv_rope none = {.magnitude = 1};
+        kv_store *s = conf_store(&c, &kept, &kept, 64, 2);
+        kv_batch_view batch = {0};
+        kv_cache_write_params write = {&none, s, &batch};
+        kv_attend_params attend = {.rope = &none, .store = s, .batch = &batch, .n_heads = 2, .scale = 1};
+        kv_tensor *packed = conf_normal(&c, KV_FLOAT, l, 5, 128, 1), *plain = conf_floats(&c, 5, 128, 1);
+        for (int k = 0; k < 4; k++) kv_graph_init(&g[k]);
+        kv_cache_write(&g[0], &write, packed, plain, NULL);
+        refuses(&g[0], "k", l);
+        kv_cache_write(&g[1], &write, plain, packed, NULL);
+        refuses(&g[1], "v", l);
+        kv_attend(&g[2], &attend, packed, NULL, KV_FLOAT);
+        refuses(&g[2], "q", l);
+        kv_norm(&g[3], &(kv_norm_params){.eps = 1, .width = 128}, packed, conf_floats(&c, 1, 128, 1), NULL,
+                KV_FLOAT);
+        refuses(&g[3], "x", l);
+        for (int k = 0; k < 4; k++) kv_graph_clear(&g[k]);
+        conf_clear(&c);
+    }
+}
+
 static void test_op(void **state) {
     const conf_generator *gen = *state;
     int32_t n = gen->count ? gen->count() : gen->n_cases;
@@ -221,10 +258,12 @@ int main(void) {
     seed = text ? strtoull(text, NULL, 0) : (uint64_t)kv_now_ns();
     if (getenv("KVANT_ROUNDS")) rounds = atoi(getenv("KVANT_ROUNDS"));
     fprintf(stderr, "KVANT_SEED=%llu\n", (unsigned long long)seed);
-    struct CMUnitTest tests[1 + N_GENERATORS] = {cmocka_unit_test(test_every_op_has_cases)};
+    enum { N_OTHERS = 2 };
+    struct CMUnitTest tests[N_OTHERS + N_GENERATORS] = {cmocka_unit_test(test_every_op_has_cases),
+                                                        cmocka_unit_test(test_packed_inputs_are_refused)};
     for (int i = 0; i < N_GENERATORS; i++)
-        tests[1 + i] = (struct CMUnitTest){.name = generators[i].op->name,
-                                           .test_func = test_op,
-                                           .initial_state = (void *)(uintptr_t)&generators[i]};
+        tests[N_OTHERS + i] = (struct CMUnitTest){.name = generators[i].op->name,
+                                                  .test_func = test_op,
+                                                  .initial_state = (void *)(uintptr_t)&generators[i]};
     return cmocka_run_group_tests_name("conformance", tests, open_devices, close_devices);
 }
