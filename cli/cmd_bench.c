@@ -114,6 +114,7 @@ static int measure_types(bench *b, const cli_numbers *depths) {
     s.type_v = b->type_v;
     int exit_status = cli_runtime_open_session(&b->runtime, &s);
     if (exit_status) return exit_status;
+    cli_report_kv(&b->runtime, cli_note);
     kvant_status status = b->options->dump_plan ? cli_report_plan(&b->runtime, cli_note) : KVANT_OK;
     if (!status) status = measure_depths(b, depths);
     exit_status = status ? cli_failed(status) : CLI_DONE;

@@ -49,9 +49,9 @@ static void plan_trials(kvant_calibrate_result *r, int32_t most) {
     }
 }
 
-/* The fewest whose divergence is close to the least: some 10 % are noise of so short a text. */
+/* The fewest whose divergence is close to the least. */
 static int32_t choose(const kvant_calibrate_result *r) {
-    static const double CLOSE = 1.10;
+    static const double CLOSE = 1.05;
     double best = r->trials[0].kl;
     int32_t i = 0;
     for (int32_t t = 1; t < r->n_trials; t++)
