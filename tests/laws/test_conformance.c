@@ -211,7 +211,7 @@ static void refuses(const kv_graph *g, const char *what, const kv_layout *l) {
     char message[100];
     snprintf(message, sizeof message, "%s is f32 in layout %s, expected plain floats", what, l->name);
     assert_int_equal(g->status, KVANT_INVALID);
-    assert_string_equal(kv_last_error(), message);
+    assert_non_null(strstr(kv_last_error(), message));
 }
 
 /* What an op reads as rows of floats is refused in any other layout: nothing is read by its size alone. */
