@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "dtype/close.h"
+#include "dtype/shift.h"
 
 #include <float.h>
 #include <math.h>
@@ -85,7 +86,7 @@ static inline void kv_close_try_shifts(kv_close_trials *t, kv_close_ends e, cons
     float base = range > reach ? range : reach, middle = 0.5f * (e.high + e.low) / f->unit;
     float start = f->levels ? 0 : -f->lowest;
     KV_CLOSE_EACH(i) {
-        t->scale[i] = kv_close_half(base * f->tries[0][i], 4);
+        t->scale[i] = KV_SHIFT_SCALE * kv_close_half(base * f->tries[0][i] / KV_SHIFT_SCALE, 4);
         t->inverse[i] = 1.0f / t->scale[i];
         float nearest = kv_close_round(kv_close_clip(middle * t->inverse[i], -16, 16) + 7.0f);
         t->add[i] = kv_close_clip(nearest + f->tries[1][i], 0, 15);
@@ -138,7 +139,8 @@ static inline void kv_close_finish(kv_close_code *code, const kv_close_trials *t
         for (int i = 0; i < KV_CLOSE_ELEMS; i++)
             quants[i] = (int32_t)kv_close_round(kv_close_clip(x[i] * inverse + offset, 0, top));
     for (int i = 0; i < KV_CLOSE_ELEMS; i++) code->quants[i] = (uint8_t)quants[i];
-    code->first = kv_f16_from_f32(t->scale[best]);
+    float unit = f->kind == KV_CLOSE_SHIFT ? KV_SHIFT_SCALE : 1;
+    code->first = kv_f16_from_f32(t->scale[best] / unit);
     code->second = f->kind == KV_CLOSE_MIN ? kv_f16_from_f32(t->add[best]) : 0;
     if (f->kind == KV_CLOSE_SHIFT) code->first |= (uint16_t)t->add[best];
 }

@@ -50,12 +50,12 @@ static oracle oracle_at(int k) {
     return list[k];
 }
 
-/* An f16 without its four lowest bits, sign and all. */
+/* A sixteenth of an f16 without its four lowest bits, sign and all. */
 static double scale_of(int head) {
     int exponent = head >> 10 & 31, mantissa = head >> 4 & 63;
     double sign = head >> 15 ? -1 : 1;
     if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
-    return sign * (exponent ? ldexp(64 + mantissa, exponent - 21) : ldexp(mantissa, -20));
+    return sign * (exponent ? ldexp(64 + mantissa, exponent - 25) : ldexp(mantissa, -24));
 }
 
 static double decoded(const oracle *o, const uint8_t *block, int i) {

@@ -31,6 +31,7 @@ KV_TEMPLATE void kv_quad_head(kv_vec *scale, kv_vec *min, const uint8_t *block, 
     kv_vec_int head = kv_vec_load_u16_n(block + 2 * first, KV_LANES);
     kv_vec shift = kv_vec_from_int(kv_vec_int_and(head, kv_vec_int_set(15)));
     *scale = kv_vec_from_half_bits(kv_vec_int_and(head, kv_vec_int_set(0xfff0)));
+    *scale = kv_vec_mul(*scale, kv_vec_set(KV_SHIFT_SCALE));
     *min = kv_vec_mul(*scale, kv_vec_fma(shift, kv_vec_set(unit), kv_vec_set(middle - 7.5f * unit)));
 }
 

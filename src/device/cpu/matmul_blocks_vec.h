@@ -142,7 +142,8 @@ KV_TEMPLATE kv_tile_format kv_tile_iq4_nl(void) {
 KV_TEMPLATE void kv_scales_shifted(kv_tile_scales *s, kv_vec_int heads, float unit, float start) {
     kv_vec shift = kv_vec_from_int(kv_vec_int_and(heads, kv_vec_int_set(15)));
     shift = kv_vec_add(kv_vec_mul(shift, kv_vec_set(unit)), kv_vec_set(start - 7.5f * unit));
-    s->scale[0] = kv_vec_from_halves(kv_vec_int_and(heads, kv_vec_int_set(0xfff0)));
+    s->scale[0] = kv_vec_from_half_bits(kv_vec_int_and(heads, kv_vec_int_set(0xfff0)));
+    s->scale[0] = kv_vec_mul(s->scale[0], kv_vec_set(KV_SHIFT_SCALE));
     s->min[0] = kv_vec_mul(s->scale[0], shift);
 }
 

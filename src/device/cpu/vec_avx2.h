@@ -75,10 +75,6 @@ static inline void kv_vec_store_i8x32(int8_t *p, const kv_vec_int v[32 / KV_LANE
     _mm256_storeu_si256((__m256i *)p, bytes);
 }
 
-/* f16 numbers in the low halves of the lanes. */
-static inline kv_vec kv_vec_from_halves(kv_vec_int v) {
-    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
-}
 /* Pair n of bits, from the lowest, of each of 8 bytes; where there are more lanes, the next pairs too. */
 static inline kv_vec_int kv_vec_load_pairs(const uint8_t p[8], int n) {
     __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
@@ -164,7 +160,7 @@ static inline kv_vec kv_vec_if_above(kv_vec a, kv_vec b, kv_vec c, kv_vec d) {
 static inline bool kv_vec_int_any_negative(kv_vec_int v) {
     return _mm256_movemask_ps(_mm256_castsi256_ps(v)) != 0;
 }
-/* Lanes i < 4 are v[i] folded to one number. */
+/* Lane i of every group of four is v[i] folded to one number. */
 typedef kv_vec_int kv_vec_int_fold_fn(kv_vec_int a, kv_vec_int b);
 static inline __attribute__((always_inline)) kv_vec_int kv_vec_int_fold_4(const kv_vec_int v[4],
                                                                           kv_vec_int_fold_fn *fold) {
@@ -217,6 +213,9 @@ static inline kv_vec kv_vec_sum_each(const kv_vec v[KV_LANES]) {
     kv_vec a = kv_vec_fold_4(v[0], v[1], v[2], v[3]), b = kv_vec_fold_4(v[4], v[5], v[6], v[7]);
     return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
+
+/* Lane i of every group of four in all four. */
+#define kv_vec_spread(v, i) _mm256_permute_ps(v, (i) * 0x55)
 
 /* Rows become columns: first 4x4 inside halves, then the halves. */
 static inline void kv_vec_transpose(kv_vec v[KV_LANES]) {

@@ -53,8 +53,6 @@ static inline void kv_vec_store_i8x32(int8_t *p, const kv_vec_int v[32 / KV_LANE
     _mm_storeu_si128((__m128i *)p + 1, _mm512_cvtepi32_epi8(v[1]));
 }
 
-/* f16 numbers in the low halves of the lanes. */
-static inline kv_vec kv_vec_from_halves(kv_vec_int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 /* Pair n of bits, from the lowest, of each of 8 bytes; where there are more lanes, the next pairs too. */
 static inline kv_vec_int kv_vec_load_pairs(const uint8_t p[8], int n) {
     int64_t eight;
@@ -135,7 +133,7 @@ static inline kv_vec kv_vec_if_above(kv_vec a, kv_vec b, kv_vec c, kv_vec d) {
 /* ---- across lanes */
 
 static inline bool kv_vec_int_any_negative(kv_vec_int v) { return _mm512_movepi32_mask(v) != 0; }
-/* Lanes i < 4 are v[i] folded to one number. */
+/* Lane i of every group of four is v[i] folded to one number. */
 typedef kv_vec_int kv_vec_int_fold_fn(kv_vec_int a, kv_vec_int b);
 static inline __attribute__((always_inline)) kv_vec_int kv_vec_int_fold_4(const kv_vec_int v[4],
                                                                           kv_vec_int_fold_fn *fold) {
@@ -184,6 +182,9 @@ static inline kv_vec kv_vec_sum_each(const kv_vec v[KV_LANES]) {
                                   kv_vec_fold_4(v[12], v[13], v[14], v[15]));
     return kv_vec_fold_groups(a, b);
 }
+
+/* Lane i of every group of four in all four. */
+#define kv_vec_spread(v, i) _mm512_permute_ps(v, (i) * 0x55)
 
 /* Rows become columns: first 4x4 inside groups of four lanes, then the groups. */
 static inline void kv_vec_transpose(kv_vec v[KV_LANES]) {

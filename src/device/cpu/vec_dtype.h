@@ -92,7 +92,8 @@ static inline kv_vec kv_vec_row_iq4_nl(const void *row, int32_t at, int32_t n) {
 /* scale * (level + shift), both from the head of a block (dtype/shift.h). */
 static inline kv_vec kv_vec_shifted(kv_vec level, uint16_t head, float unit, float start) {
     kv_vec shift = kv_vec_set(unit * kv_shift_of(head) + start);
-    return kv_vec_mul(kv_vec_set_half(head & 0xfff0u), kv_vec_add(level, shift));
+    kv_vec scale = kv_vec_mul(kv_vec_set_half(head & 0xfff0u), kv_vec_set(KV_SHIFT_SCALE));
+    return kv_vec_mul(scale, kv_vec_add(level, shift));
 }
 
 static inline kv_vec kv_vec_row_n3(const void *row, int32_t at, int32_t n) {
