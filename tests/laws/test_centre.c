@@ -4,16 +4,20 @@
 #include "small_session.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "engine/calibrate.h"
 
 #include <unistd.h>
 
+static char folder[] = "/tmp/kvant-centre-XXXXXX", first[64], second[64];
+
 /* ---- any mean is exact ---- */
 
 enum { LAW_CTX = 160, LAW_STEPS = 6 };
 
-/* Of logits, by the rounding of scores in f32: the means are four times as large as keys. Measured: 2.1e-5. */
+/* Of logits, by the rounding of scores in f32: the means are four times as large as keys. Measured: 2.1e-5.
+ */
 static const double ROUNDING = 2e-4;
 
 static void random_set(kv_centre_set *set, const kvant_model *model, int32_t n_pairs, uint64_t seed) {
@@ -26,13 +30,14 @@ static void random_set(kv_centre_set *set, const kvant_model *model, int32_t n_p
     set->n_pairs = n_pairs;
 }
 
-static kvant_session *open_centred(kvant_model *model, const kv_centre_set *set) {
+static kvant_session *open_centred(kvant_model *model, const kv_centre_set *set, kvant_shift shift) {
     kvant_session *s = NULL;
     kvant_session_options o = KVANT_SESSION_OPTIONS_INIT;
     o.n_ctx = LAW_CTX;
     o.n_sequences = 2;
     o.type_k = o.type_v = "f32";
     o.act = KVANT_ACT_F32;
+    o.shift = shift;
     assert_ok(kv_session_create(&s, model, &o, set));
     return s;
 }
@@ -50,12 +55,13 @@ static void step(kvant_session *s, int32_t i) {
     eval_some(s, i % 2, 7 * i, 3);
 }
 
-static void check_law(const char *name, int32_t n_pairs) {
+static void check_law(const char *name, int32_t n_pairs, kvant_shift shift) {
     kvant_model *model = open_small_model(name);
     kv_centre_set none = {0}, set = {0};
     random_set(&none, model, 0, 1);
     random_set(&set, model, n_pairs, (uint64_t)n_pairs);
-    kvant_session *plain = open_centred(model, &none), *centred = open_centred(model, &set);
+    kvant_session *plain = open_centred(model, &none, KVANT_SHIFT_LAZY),
+                  *centred = open_centred(model, &set, shift);
     double most = 0;
     assert_null(kv_cache_store(plain->cache, 0)->centre);
     assert_non_null(kv_cache_store(centred->cache, 0)->centre);
@@ -81,7 +87,36 @@ static void test_any_mean_is_exact(void **state) {
                                          "llama3-factors", "llama-hd80", "phi3-long", "qwen3-yarn",
                                          "gemma3-keys",    "gemma2"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
-        for (int32_t n_pairs = 1; n_pairs < 100; n_pairs *= 7) check_law(models[m], n_pairs); /* 49: all */
+        for (int32_t n_pairs = 1; n_pairs < 100; n_pairs *= 7) { /* 49: all */
+            check_law(models[m], n_pairs, KVANT_SHIFT_LAZY);
+            check_law(models[m], n_pairs, KVANT_SHIFT_EAGER);
+        }
+}
+
+/* What was saved with one centre goes on with another, or none. */
+static void test_saved_states_change_centres(void **state) {
+    (void)state;
+    kvant_model *model = open_small_model("llama-yarn");
+    int32_t n_vocab = n_vocab_of(model);
+    for (int32_t i = 0; i < 3; i++) {
+        kv_centre_set from = {0}, to = {0};
+        random_set(&from, model, i == 0 ? 0 : 5, 7);
+        random_set(&to, model, i == 1 ? 0 : 9, 8);
+        kvant_session *a = open_centred(model, &from, KVANT_SHIFT_LAZY),
+                      *b = open_centred(model, &to, KVANT_SHIFT_LAZY);
+        eval_some(a, 0, 0, 70);
+        assert_ok(kvant_seq_drop(a, 0, 4, 30));
+        assert_ok(kvant_seq_save(a, 0, second));
+        assert_ok(kvant_seq_load(b, 1, second));
+        eval_some(a, 0, 90, 2);
+        eval_some(b, 1, 90, 2);
+        assert_true(session_distance(a, b, n_vocab) <= ROUNDING);
+        kvant_session_close(a);
+        kvant_session_close(b);
+        kv_centre_set_clear(&from);
+        kv_centre_set_clear(&to);
+    }
+    kvant_model_close(model);
 }
 
 /* ---- the strongest pairs ---- */
@@ -124,8 +159,6 @@ static void test_strongest_pairs(void **state) {
 }
 
 /* ---- calibrations ---- */
-
-static char folder[] = "/tmp/kvant-centre-XXXXXX", first[64], second[64];
 
 static int make_folder(void **state) {
     (void)state;
@@ -298,6 +331,24 @@ static void test_damaged_files_are_refused(void **state) {
     kvant_model_close(model);
 }
 
+/* Memory that runs out at any allocation of reading a calibration and making its tables. */
+static void test_no_memory(void **state) {
+    (void)state;
+    kvant_model *model = open_small_model("tiny4");
+    kvant_status status = KVANT_NO_MEMORY;
+    int32_t n = 0;
+    for (; status && n < 1000; n++) {
+        kvant_session *s = NULL;
+        kv_alloc_fail_after(n);
+        status = try_centre(&s, model, "q4_0", first, KVANT_CENTRE_AUTO);
+        kv_alloc_fail_after(-1);
+        if (status) assert_status(status, KVANT_NO_MEMORY);
+        kvant_session_close(s);
+    }
+    assert_in_range(n, 20, 999);
+    kvant_model_close(model);
+}
+
 /* ---- large channels ---- */
 
 static double log_sum_exp(const float *x, int32_t n) {
@@ -369,10 +420,16 @@ static void test_large_channels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_mean_is_exact),           cmocka_unit_test(test_strongest_pairs),
-        cmocka_unit_test(test_calibrations_repeat),         cmocka_unit_test(test_damaged_files_are_refused),
-        cmocka_unit_test(test_means_are_those_of_the_keys), cmocka_unit_test(test_calibration_is_cancelled),
-        cmocka_unit_test(test_where_centres_come_from),     cmocka_unit_test(test_large_channels),
+        cmocka_unit_test(test_any_mean_is_exact),
+        cmocka_unit_test(test_strongest_pairs),
+        cmocka_unit_test(test_calibrations_repeat),
+        cmocka_unit_test(test_damaged_files_are_refused),
+        cmocka_unit_test(test_means_are_those_of_the_keys),
+        cmocka_unit_test(test_calibration_is_cancelled),
+        cmocka_unit_test(test_where_centres_come_from),
+        cmocka_unit_test(test_large_channels),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_saved_states_change_centres),
     };
     return cmocka_run_group_tests_name("centre", tests, make_folder, remove_folder);
 }
