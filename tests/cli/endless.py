@@ -22,7 +22,8 @@ class Endless(Case):
         for a, b in zip(floats, coded):
             self.assertLess(abs(b["perplexity"] / a["perplexity"] - 1), 0.03, (a, b))
         self.assertLess(coded[-1]["perplexity"], 60)  # and it still makes sense
-        self.assertLess(coded[-1]["peak_mib"] - coded[1]["peak_mib"], 8)
+        # a few more plans, for the batches that end with a stretch
+        self.assertLess(coded[-1]["peak_mib"] - coded[1]["peak_mib"], 24)
 
     def test_shift(self):
         self.compare("shift")

@@ -4,7 +4,8 @@
 #define _GNU_SOURCE
 #include "session_fixture.h"
 
-#include "base/memory.h"
+#include "base/clock.h"
+#include "engine/engine.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -119,13 +120,6 @@ static void test_scratch(void **state) {
     kvant_model_close(m);
 }
 
-/* ---- a text without end */
-
-typedef struct watch {
-    int32_t n;
-    int64_t rss_early, rss_late; /* pages */
-} watch;
-
 static int64_t resident_pages(void) {
     long size = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -134,6 +128,41 @@ static int64_t resident_pages(void) {
     fclose(f);
     return n == 2 ? resident : 0;
 }
+
+/* ---- a shift of all there is */
+
+/* 128 Ki cells of a sequence, not computed: a shift that leaves keys alone does not look at them. */
+static void test_shift_at_128_ki(void **state) {
+    (void)state;
+    enum { CELLS = 128 << 10, STEPS = 1000 };
+    kvant_model *m = fixture_open(FIXTURE_DATA "tiny1.gguf", 1);
+    kvant_session *s = open_session(m, "q8_0", "q4_0", CELLS);
+    for (int32_t i = 0; i < CELLS / CHUNK; i++)
+        fixture_check(kv_cache_append(s->cache, &(kv_cache_part){0, CHUNK}, 1));
+    int64_t pages = resident_pages(), most = 0, start = kv_now_ns(), allocs = kv_alloc_count();
+    for (int32_t i = 0; i < STEPS; i++) {
+        int64_t before = kv_now_ns();
+        fixture_check(kvant_seq_drop(s, 0, 4, 4 + 64));
+        if (kv_now_ns() - before > most) most = kv_now_ns() - before;
+    }
+    assert_int_equal(kv_alloc_count() - allocs, 0);
+    print_message("a shift of %d cells: %.1f us on average, %.1f at most\n", CELLS,
+                  kv_seconds_since(start) / STEPS * 1e6, (double)most * 1e-3);
+    assert_int_equal(kvant_seq_tokens(s, 0), CELLS - STEPS * 64);
+    assert_in_range(kv_cache_frames(s->cache, 0), 1, 2);
+    int64_t grown = (resident_pages() - pages) * sysconf(_SC_PAGESIZE);
+    print_message("and %.0f KiB more, code among them\n", (double)grown / 1024);
+    assert_true(grown < MIB / 4);
+    kvant_session_close(s);
+    kvant_model_close(m);
+}
+
+/* ---- a text without end */
+
+typedef struct watch {
+    int32_t n;
+    int64_t rss_early, rss_late; /* pages */
+} watch;
 
 static bool count_token(void *user, kvant_token token) {
     watch *w = user;
@@ -183,6 +212,7 @@ int main(void) {
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_shifts_do_not_grow),
         cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_shift_at_128_ki),
         cmocka_unit_test(test_twenty_thousand_tokens),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
