@@ -57,7 +57,7 @@ typedef struct kv_quad_cells {
     uint8_t flip[KV_QUAD_CELLS];                   /* 255 where the scale is negative */
     uint8_t extra[KV_QUAD_CELLS];                  /* signed: what w is multiplied by besides ~q or q */
     bool flips, corrects, has_min;
-    int32_t levels; /* the largest w */
+    float levels, inverse; /* the largest w, and 1 / w */
 } kv_quad_cells;
 
 /* Rows of weights, a query of a block each. Numbers are stored by whole vectors in ascending order. */
@@ -128,6 +128,7 @@ KV_TEMPLATE bool kv_quad_load(kv_quad_cells *c, const kv_quad_format *f, const k
     }
     c->has_min = f->has_min;
     c->levels = f->max > 64 ? KV_DOT_WEIGHT : 255;
+    c->inverse = 1.0f / c->levels;
     kv_quad_flip(c, f, scale);
     /* 1 more in the exponent of Inf and NaN spills into the sign */
     return !kv_vec_int_any_negative(kv_vec_int_add(largest, kv_vec_int_set(0x00800000)));
@@ -152,16 +153,13 @@ KV_TEMPLATE void kv_quad_round(kv_quad_weights *out, int32_t row, const kv_quad_
         }
     }
     KV_REPEAT(i, 4 - n) { fold[n + i] = fold[0]; }
-    float inverse[KV_LANES];
     kv_vec largest = kv_vec_from_bits(kv_vec_int_fold_4(fold, kv_vec_int_max));
     largest = kv_vec_max(kv_vec_set(0x1p-100f), largest);
-    kv_vec_store(inverse, kv_vec_div(kv_vec_set((float)c->levels), largest));
-    kv_vec_store(out->step + row, kv_vec_mul(largest, kv_vec_set(1.0f / (float)c->levels)));
-    KV_REPEAT(i, n) {
-        kv_vec_int w[KV_QUAD_VECS];
-        KV_REPEAT(k, KV_QUAD_VECS) { w[k] = kv_vec_int_round(kv_vec_mul(x[i][k], kv_vec_set(inverse[i]))); }
-        kv_bytes_pack(out->w[row + i], w);
-    }
+    kv_vec_store(out->step + row, kv_vec_mul(largest, kv_vec_set(c->inverse)));
+    kv_vec inverse = kv_vec_div(kv_vec_set(c->levels), largest);
+    const kv_vec inverses[4] = {kv_vec_spread(inverse, 0), kv_vec_spread(inverse, 1),
+                                kv_vec_spread(inverse, 2), kv_vec_spread(inverse, 3)};
+    KV_REPEAT(i, n) { kv_bytes_round(out->w[row + i], x[i], inverses[i]); }
 }
 
 /* The sums of w * extra. */

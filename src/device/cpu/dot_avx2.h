@@ -62,6 +62,12 @@ static inline void kv_bytes_pack(uint8_t p[64], const kv_vec_int v[8]) {
         _mm256_storeu_si256((__m256i *)(p + 8 * i), _mm256_packus_epi16(low, high));
     }
 }
+/* x * factor, from 0 to 255, rounded to bytes in the same order. */
+static inline void kv_bytes_round(uint8_t p[64], const kv_vec x[8], kv_vec factor) {
+    kv_vec_int v[8];
+    for (int i = 0; i < 8; i++) v[i] = kv_vec_int_round(kv_vec_mul(x[i], factor));
+    kv_bytes_pack(p, v);
+}
 static inline int kv_packed_at(int i) { return i / 32 * 32 + i % 32 / 8 * 4 + i % 8 * 4; }
 
 /* For 4 rows of 32 bits each, which follow each other in memory: byte r of lane i is byte (from + i) / 8 of

@@ -60,6 +60,19 @@ static inline void kv_bytes_pack(uint8_t p[64], const kv_vec_int v[4]) {
     __m512i low = _mm512_packus_epi32(v[0], v[1]), high = _mm512_packus_epi32(v[2], v[3]);
     _mm512_storeu_si512(p, _mm512_packus_epi16(low, high));
 }
+/* x * factor, from 0 to 255, rounded to bytes in the same order. 2^23 more leaves whole numbers in the low
+ * half of the bits. */
+static inline void kv_bytes_round(uint8_t p[64], const kv_vec x[4], kv_vec factor) {
+    const __m512i low_halves =
+        _mm512_set_epi64(0x003e003c003a0038, 0x001e001c001a0018, 0x0036003400320030, 0x0016001400120010,
+                         0x002e002c002a0028, 0x000e000c000a0008, 0x0026002400220020, 0x0006000400020000);
+    const kv_vec whole = _mm512_set1_ps(0x1p23f);
+    __m512i v[4];
+    for (int i = 0; i < 4; i++) v[i] = _mm512_castps_si512(_mm512_fmadd_ps(x[i], factor, whole));
+    __m512i low = _mm512_permutex2var_epi16(v[0], low_halves, v[1]);
+    __m512i high = _mm512_permutex2var_epi16(v[2], low_halves, v[3]);
+    _mm512_storeu_si512(p, _mm512_packus_epi16(low, high));
+}
 static inline int kv_packed_at(int i) { return i / 16 * 4 + i % 16 * 4; }
 
 /* For 4 rows of 32 bits each, which follow each other in memory: byte r of lane i is byte (from + i) / 8 of

@@ -3,4 +3,5 @@
 
 KV_SCORE_ROWS(f32, avx2)
 KV_SCORE_ROWS(f16, avx2)
+KV_SCORE_ROWS(bf16, avx2)
 KV_SCORE_ROWS(q8_0, avx2)
