@@ -193,11 +193,11 @@ static inline void model_check(cache_model *m) {
 
 /* ---- operations ---- */
 
-/* The window lets go of positions [from, end - window - margin). */
+/* The window lets go of positions [from, end - window - margin + 1). */
 static inline void model_release(const cache_model *m, model_seq *s, int64_t from) {
     const model_window *w = &m->window;
     if (from < w->n_pin) from = w->n_pin;
-    int64_t behind = model_end(s) - w->window - w->margin;
+    int64_t behind = model_end(s) - w->window - w->margin + 1;
     for (int32_t i = 0; w->window && i < s->n; i++)
         if (s->at[i].pos >= from && s->at[i].pos < behind) s->at[i].released = true;
 }

@@ -51,7 +51,7 @@ static int64_t end_of(const kv_span_list *l) { return l->count ? kv_span_end(&l-
 /* A window takes no more than it would have kept. */
 static bool takes(const kv_group *g, const kv_span *s, int32_t i, int64_t end) {
     int64_t pos = kv_span_pos(s) + i;
-    return !kv_span_released(s) && (!g->window || pos < g->n_pin || pos >= end - g->window - g->margin);
+    return !kv_span_released(s) && (!g->window || pos < g->n_pin || pos >= kv_group_held_from(g, end));
 }
 
 static int64_t count_taken(const kv_group *g, const kv_span_list *l) {

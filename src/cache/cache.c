@@ -279,13 +279,17 @@ int64_t kv_cache_rewind(const kv_cache *c, int32_t seq, int64_t pos) {
     return pos;
 }
 
+/* `x` is what the sequence would be. */
 static kv_status missing(const kv_cache *c, const kv_group *g, int32_t seq, const kv_extent *x) {
+    const kv_edit none = {0};
+    int64_t released = kv_spans_extent(&g->sequences[seq], &none).released_end;
+    int64_t whole = released + g->window - 1; /* a query there sees none of them */
     return kv_fail(
         KVANT_UNSUPPORTED,
         "sequence %d would end at %lld, but layers with a window of %d have released what is below "
-        "%lld; it can be cut back to %lld, or to %lld and read again from there",
-        seq, (long long)x->end, g->window, (long long)x->released_end,
-        (long long)(x->released_end + g->window - 1), (long long)kv_cache_rewind(c, seq, x->released_end));
+        "%lld: it can be cut back to %lld, or to %lld and read again from there",
+        seq, (long long)x->end, g->window, (long long)released, (long long)whole,
+        (long long)kv_cache_rewind(c, seq, whole - 1));
 }
 
 static kv_status check_windows(const kv_cache *c, int32_t seq, const kv_edit *e) {

@@ -94,7 +94,7 @@ bool kv_group_misses(const kv_group *g, const kv_extent *x) {
 }
 
 void kv_group_release(kv_group *g, kv_spans *s, int64_t from) {
-    int64_t behind = kv_spans_end(s) - g->window - g->margin;
+    int64_t behind = kv_group_held_from(g, kv_spans_end(s));
     if (!g->window || behind <= from) return;
     size_t first = kv_spans_split(s, from), last = kv_spans_split(s, behind);
     for (size_t i = first; i < last; i++) {

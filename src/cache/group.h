@@ -38,6 +38,10 @@ void kv_group_edit(kv_group *g, int32_t seq, const kv_edit *e);
 void kv_spans_edit(kv_spans *s, const kv_edit *e, kv_cells *cells);
 /* Room was made for all spans of `from`. */
 void kv_group_copy(kv_group *g, int32_t to, int32_t from);
+/* The lowest position that a window and its margin reach back to from a token at `end`. */
+static inline int64_t kv_group_held_from(const kv_group *g, int64_t end) {
+    return end - g->window - g->margin + 1;
+}
 /* A window lets go of what lies behind it and its margin, from position `from` on. Needs room for two spans.
  */
 void kv_group_release(kv_group *g, kv_spans *s, int64_t from);
