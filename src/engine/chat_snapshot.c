@@ -91,6 +91,7 @@ static kv_status take_chat(loaded *out, const kvant_chat *c, const kv_snapshot *
     if (!s->n_note) return kv_fail(KVANT_INVALID, "no conversation in it");
     if (kv_take_u32(&b) != NOTE_VERSION) return malformed("the version");
     kv_byte_text template = kv_take_text(&b);
+    if (b.failed) return malformed("the template");
     if (!kv_byte_text_is(template, kvant_chat_template(c)))
         return kv_fail(KVANT_INVALID, "a conversation in template %.*s, here %s",
                        (int)(template.size < 32 ? template.size : 32), template.at, kvant_chat_template(c));

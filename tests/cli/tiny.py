@@ -7,6 +7,7 @@ import re
 from program import Case, SOURCE, main, rows
 
 TINY = str(SOURCE / "tests" / "data" / "tiny4.gguf")
+SWA = str(SOURCE / "tests" / "data" / "tiny-swa.gguf")
 PLAIN = ["--chat-template", "plain"]
 
 
@@ -22,6 +23,23 @@ class Tiny(Case):
             self.assertRegex(result.stderr.decode(), r"(?m)^finish ")
         self.ok("run", TINY, "-p", "hello", "-n", "4", "-sys", "be kind", *PLAIN)
 
+    def test_devices(self):
+        """Other devices, the same text; what goes where is said, and names that do not exist are refused."""
+        command = ["run", TINY, "-p", "hello there", "-n", "8", "--temp", "0", "-t", "3"]
+        text = self.ok(*command, "-q").stdout
+        for flags in [["--devices", "cpu:0,cpu:1"], ["--devices", "cpu:1,cpu:0", "--split", "1,3"],
+                      ["--devices", "cpu:0,cpu:1", "--split", "1,0", "--kv-device", "cpu:1"],
+                      ["--devices", "cpu:0,cpu:1", "--kv-device", "0-1=cpu:1;-1=cpu:0"]]:
+            result = self.ok(*command, *flags)
+            self.assertEqual(result.stdout, text, flags)
+            self.assertRegex(result.stderr.decode(), r"(?m)^device   cpu:1, [12] threads, .* \d layers?, weights .*, kv ")
+            self.assertRegex(result.stderr.decode(), r"(?m)^copied   .* between devices")
+        plan = self.ok("inspect", TINY, "--kv", "--devices", "cpu:0,cpu:1", "--dump-plan").stdout.decode()
+        self.assertRegex(plan, r"(?m) copy +cpu:1 .* from cpu:0$")
+        self.refused(2, ["gpu:0", "cpu:0 to cpu:7"], *command, "--devices", "cpu:0,gpu:0")
+        self.refused(2, ["split", "more shares"], *command, "--devices", "cpu:0,cpu:1", "--split", "1,2,3")
+        self.refused(2, ["kv_device", "cpu:0, cpu:1"], *command, "--devices", "cpu:0,cpu:1", "--kv-device", "cpu:4")
+
     def test_without_a_template(self):
         """A base model gets the prompt as it is; a chat has to be told how."""
         command = ["run", TINY, "-p", "hello", "-n", "6", "--temp", "0", "-q"]
@@ -36,6 +54,73 @@ class Tiny(Case):
         self.assertIn(b"no longer seen", result.stderr)
         roles = [m["role"] for m in json.loads(saved.read_text())["messages"]]
         self.assertEqual(roles, ["system", "user", "assistant", "user", "assistant"])
+
+    def session(self, *arguments):
+        """Runs with a session file; the text, and what was said about the session."""
+        result = self.ok("run", TINY, "--session", self.folder / "s", "--temp", "0", *arguments)
+        return result.stdout, re.search(r"session  (\d+) of (\d+) tokens .*; (\d+) saved", result.stderr.decode()).groups()
+
+    def test_session_of_a_raw_prompt(self):
+        straight = self.ok("run", TINY, "-p", "hello there", "-n", "12", "--temp", "0", "-q").stdout
+        text, (cached, prompt, saved) = self.session("-p", "hello there", "-n", "12")
+        self.assertEqual((text, cached), (straight, "0"))
+        self.assertEqual(int(saved), int(prompt) + 11)
+        again, (cached, prompt, _) = self.session("-p", "hello there", "-n", "12")
+        self.assertEqual(again, text)
+        self.assertEqual(int(cached), int(prompt) - 1)
+        longer, (cached, _, _) = self.session("-p", "hello there, you", "-n", "3", "-ctk", "q8_0", "-ctv", "q4_0")
+        self.assertGreater(int(cached), 1)
+        other, (cached, _, _) = self.session("-p", "what?", "-n", "3")
+        self.assertLessEqual(int(cached), 2, "the start token and a space at most")
+        self.assertEqual(self.names(), ["s"])
+
+    def test_session_of_a_conversation(self):
+        first, _ = self.session("-p", "hello", "-n", "6", *PLAIN)
+        second, (cached, prompt, _) = self.session("-p", "and?", "-n", "6", *PLAIN)
+        self.assertGreater(int(cached), int(prompt) // 2)
+        chat = self.ok("chat", TINY, "-n", "6", "--temp", "0", "-q", *PLAIN, stdin=b"hello\nand?\n")
+        self.assertEqual(chat.stdout, first + b"\n" + second + b"\n")
+        text = self.ok("inspect", self.folder / "s").stdout.decode()
+        for words in ["saved sequence, version 1", "llama, 4 layers", "a conversation", "layers 0-3", "K f16"]:
+            self.assertIn(words, text)
+
+    def test_session_refused(self):
+        """What cannot be loaded is left alone."""
+        path = self.folder / "s"
+        self.session("-p", "hello there", "-n", "6")
+        good = path.read_bytes()
+        command = ["run", TINY, "--session", path, "-p", "hello there", "-n", "6", "-q"]
+        self.refused(2, ["no conversation"], *command, *PLAIN)
+        self.refused(2, ["another model"], "run", SWA, *command[2:])
+        self.refused(2, ["too small", "room for 4 of 4"], *command, "-c", "4")
+        for wrong in [good[:-1], good[:100], b"", b"hello", good[:200] + b"\xff" + good[201:]]:
+            path.write_bytes(wrong)
+            self.refused(2, [path], *command)
+            self.assertEqual(path.read_bytes(), wrong)
+            self.assertEqual(self.names(), ["s"])
+
+    def test_saved_conversations(self):
+        saved = self.folder / "chat.json"
+        self.ok("chat", TINY, "-n", "6", "--temp", "0", *PLAIN, stdin=f"hello\n/save {saved}\n".encode())
+        self.assertEqual(self.names(), ["chat.json", "chat.json.kv"])
+        load = f"/load {saved}\nand?\n".encode()
+        command = ["chat", TINY, "-n", "6", "--temp", "0", *PLAIN]
+        whole = self.ok(*command, stdin=b"hello\nand?\n").stdout.splitlines()[-1]
+
+        def loaded(words):
+            result = self.ok(*command, stdin=load)
+            self.assertIn(words, result.stderr.decode())
+            return result.stdout.splitlines()[-1]
+
+        self.assertEqual(loaded("tokens of them need not be read again"), whole)
+        kept = (self.folder / "chat.json.kv").read_bytes()
+        (self.folder / "chat.json.kv").write_bytes(kept[:-9])
+        loaded("truncated")
+        saved.write_text(saved.read_text().replace("hello", "goodbye"))
+        (self.folder / "chat.json.kv").write_bytes(kept)
+        loaded("of another conversation")
+        (self.folder / "chat.json.kv").unlink()
+        loaded("0 tokens of them need not be read again")
 
     def test_perplexity(self):
         text = self.file("text", "the quick brown fox jumps over the lazy dog. " * 20)

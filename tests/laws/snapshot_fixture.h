@@ -12,6 +12,8 @@
 typedef struct coding {
     const char *type_k, *type_v, *layout;
     kvant_rotation rotation;
+    kvant_centre centre; /* AUTO: where the model adds biases to its keys */
+    int32_t margin;      /* behind windows; 0: the session's own */
 } coding;
 
 static inline kvant_session *open_coded(kvant_model *model, const coding *c, int32_t n_ctx,
@@ -24,6 +26,9 @@ static inline kvant_session *open_coded(kvant_model *model, const coding *c, int
     o.type_v = c->type_v;
     o.layout_k = o.layout_v = c->layout;
     o.rotation = c->rotation;
+    o.centre = c->centre;
+    o.window_margin = c->margin;
+    if (c->margin > 0) o.n_batch = 16; /* or windows would have room for all there is */
     o.act = KVANT_ACT_F32;
     assert_ok(kvant_session_create(&session, model, &o));
     return session;

@@ -4,10 +4,15 @@
 #include "snapshot_fixture.h"
 
 static const coding codings[] = {
-    {"f32", "f32", "rows", KVANT_ROTATION_AUTO},   {"f16", "f16", NULL, KVANT_ROTATION_AUTO},
-    {"q8_0", "q8_0", "rows", KVANT_ROTATION_AUTO}, {"q8_0", "q8_0", "quad16", KVANT_ROTATION_AUTO},
-    {"q8_0", "q8_0", "rows", KVANT_ROTATION_OFF},  {"q8_0", "q4_0", "tile16x4", KVANT_ROTATION_AUTO},
-    {"q5_1", "iq4_nl", NULL, KVANT_ROTATION_AUTO}, {"q4_0", "q4_0", NULL, KVANT_ROTATION_OFF}};
+    {.type_k = "f32", .type_v = "f32", .layout = "rows"},
+    {.type_k = "f16", .type_v = "f16"},
+    {.type_k = "q8_0", .type_v = "q8_0", .layout = "rows"},
+    {.type_k = "q8_0", .type_v = "q8_0", .layout = "quad16"},
+    {.type_k = "q8_0", .type_v = "q8_0", .layout = "rows", .rotation = KVANT_ROTATION_OFF},
+    {.type_k = "q8_0", .type_v = "q4_0", .layout = "tile16x4"},
+    {.type_k = "q5_1", .type_v = "iq4_nl"},
+    {.type_k = "q4_0", .type_v = "q4_0", .rotation = KVANT_ROTATION_OFF},
+    {.type_k = "q8_0", .type_v = "q8_0", .centre = KVANT_CENTRE_OFF}};
 enum { N_CODINGS = sizeof codings / sizeof *codings, N_TOKENS = 50 };
 
 /* Sums of floats in another order, and a Hadamard transform undone; measured: 2e-5. */
@@ -19,7 +24,7 @@ static bool quantized(const char *type) { return type[0] == 'q' || type[0] == 'i
 static bool coded_alike(const coding *a, const coding *b) {
     bool turned = quantized(a->type_k) || quantized(a->type_v);
     return strcmp(a->type_k, b->type_k) == 0 && strcmp(a->type_v, b->type_v) == 0 &&
-           (!turned || a->rotation == b->rotation);
+           (!turned || (a->rotation == b->rotation && a->centre == b->centre));
 }
 
 /* The largest difference that a type makes to logits without being saved. */
@@ -113,7 +118,7 @@ static void check_pair(kvant_model *model, const coding *from, const coding *to,
 
 static void test_every_coding_into_every_other(void **state) {
     (void)state;
-    static const char *const models[] = {"tiny1", "llama-yarn", "llama-hd80", "tiny-swa"};
+    static const char *const models[] = {"tiny1", "llama-yarn", "llama-hd80", "llama-bias"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         kvant_model *model = open_small_model(models[m]);
         double errors[N_CODINGS];
@@ -130,7 +135,7 @@ static void test_every_type_is_exact(void **state) {
     kvant_model *model = open_small_model("tiny4");
     for (int32_t i = 0; i < kv_dtype_count(); i++) {
         if (!kv_dtype_at(i)->caches) continue;
-        coding c = {kv_dtype_at(i)->name, kv_dtype_at(i)->name, NULL, KVANT_ROTATION_AUTO};
+        coding c = {.type_k = kv_dtype_at(i)->name, .type_v = kv_dtype_at(i)->name};
         kvant_session *a = open_coded(model, &c, 128, 1), *b = open_coded(model, &c, 128, 1);
         fill(a, 0);
         eval_some(b, 0, 500, 30); /* goes */
@@ -225,6 +230,41 @@ static void test_what_is_restored_is_not_read_again(void **state) {
     check_reuse("tiny-swa");
 }
 
+/* Layers with a window have let go of what lies behind it: it stays gone, and is not missed. A cache that
+ * keeps less takes what it would keep; one that keeps more cannot be filled. */
+static void test_windows(void **state) {
+    (void)state;
+    enum { N = 200 };
+    const coding narrow = {.type_k = "q8_0", .type_v = "q8_0", .margin = 8},
+                 whole = {.type_k = "q8_0", .type_v = "q8_0", .margin = -1};
+    kvant_model *model = open_small_model("tiny-swa");
+    kvant_session *a = open_coded(model, &narrow, 512, 1), *b = open_coded(model, &narrow, 512, 2),
+                  *c = open_coded(model, &whole, 512, 1);
+    assert_int_equal(kv_cache_n_groups(a->cache), 2);
+    assert_int_equal(kv_cache_n_groups(c->cache), 1);
+    eval_some(a, 0, 0, N);
+    eval_some(c, 0, 0, N);
+    assert_ok(kvant_seq_save(a, 0, snapshot_path));
+    size_t n_narrow, n_whole;
+    free(read_file(&n_narrow));
+    assert_ok(kvant_seq_load(b, 1, snapshot_path));
+    assert_true(same_rows(a, 0, b, 1));
+    assert_true(continue_both(a, 0, b, 1, model) <= 1e-5);
+    assert_status(kvant_seq_load(c, 0, snapshot_path), KVANT_UNSUPPORTED);
+    assert_non_null(strstr(kvant_last_error(), "this cache keeps more"));
+    assert_int_equal(kvant_seq_tokens(c, 0), N);
+    assert_ok(kvant_seq_save(c, 0, snapshot_path));
+    free(read_file(&n_whole));
+    assert_true(n_narrow < n_whole); /* what was released is not in the file */
+    assert_ok(kvant_seq_load(b, 0, snapshot_path));
+    assert_true(continue_both(c, 0, b, 0, model) <= 1e-5);
+    assert_true(kv_cache_rewind(b->cache, 0, 60) < 60); /* it cannot go back to where the window is gone */
+    kvant_session_close(a);
+    kvant_session_close(b);
+    kvant_session_close(c);
+    kvant_model_close(model);
+}
+
 /* Field report F24: no logits, no context, only the cells. */
 static void test_size(void **state) {
     (void)state;
@@ -305,6 +345,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_the_same_bits, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(test_restored_sequences_move, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(test_what_is_restored_is_not_read_again, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_windows, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(test_size, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(test_empty, open_folder, close_folder),
         cmocka_unit_test(test_rows_of_a_device)};
