@@ -6,7 +6,7 @@
  * in_context
  */
 #include "engine/chat.h"
-#include "engine/snapshot.h"
+#include "engine/session_snapshot.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "snapshot_fixture.h"
 
 #include "base/memory.h"
-#include "engine/snapshot.h"
+#include "engine/session_snapshot.h"
 
 typedef struct talk {
     kvant_session *session;

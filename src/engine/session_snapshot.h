@@ -1,4 +1,5 @@
-/* snapshot.h: saving and restoring for the rest of the engine: a sequence with a note of its owner. */
+/* session_snapshot.h: saving and restoring for the rest of the engine: a sequence with a note of its owner.
+ */
 #pragma once
 
 #include "cache/snapshot.h"

@@ -1,6 +1,6 @@
-/* snapshot.c: sequences in files, for the public API: the cache writes and reads them, here is what it does
- * not know of the model. */
-#include "engine/snapshot.h"
+/* session_snapshot.c: sequences in files, for the public API: the cache writes and reads them, here is what
+ * it does not know of the model. */
+#include "engine/session_snapshot.h"
 
 #include "cache/cell_tokens.h"
 
