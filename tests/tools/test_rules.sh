@@ -64,6 +64,9 @@ broken 'src/dtype/odd.c: no line in src/dtype/dtypes.inc' check_registry put src
 broken 'src/layout/layouts.inc: odd has no file' check_registry put src/layout/layouts.inc 'KV_LAYOUT(odd)'
 broken 'src/op/odd.c: no line in src/op/ops.inc' check_registry put src/op/odd.c 'const kv_op kv_op_odd = {0};'
 broken 'defines odder, which belongs into src/op/odder.c' check_registry put src/op/odd.c 'const kv_op kv_op_odder = {0};'
+broken 'src/device/odd/odd_device.c: no line in src/device/devices.inc' check_registry \
+    put src/device/odd/odd_device.c 'const kv_device_kind kv_device_kind_odd = {0};'
+broken 'src/device/devices.inc: odd has no file' check_registry put src/device/devices.inc 'KV_DEVICE_KIND(odd)'
 broken 'src/model/arch_odd.c: no line in src/model/archs.inc' check_registry \
     put src/model/arch_odd.c 'const kv_arch kv_arch_odd = {0};'
 broken 'f16 is listed twice' check_registry put src/dtype/dtypes.inc 'KV_DTYPE(f16)'
