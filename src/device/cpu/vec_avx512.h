@@ -184,7 +184,7 @@ static inline kv_vec kv_vec_sum_each(const kv_vec v[KV_LANES]) {
 }
 
 /* Lane i of every group of four in all four. */
-#define kv_vec_spread(v, i) _mm512_permute_ps(v, (i) * 0x55)
+#define kv_vec_spread(v, i) _mm512_permute_ps(v, 0x55 * (i))
 
 /* Rows become columns: first 4x4 inside groups of four lanes, then the groups. */
 static inline void kv_vec_transpose(kv_vec v[KV_LANES]) {
