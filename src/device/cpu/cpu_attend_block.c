@@ -25,9 +25,11 @@ static const kv_kernel *pick_tiles(const kv_attend_params *p, unsigned cpu) {
     return fast ? fast : kv_kernel_pick(KV_ROLE_matmul, k->dtype, KV_FLOAT, k->layout, cpu);
 }
 
+/* Kernels that serve any dtype are for floats: cells of another are quicker decoded first. */
 static const kv_kernel *pick(kv_role role, const kv_tensor *t, const kv_dtype *act, unsigned cpu) {
     if (!tiles_fit(t->layout)) return NULL;
-    return kv_kernel_pick(role, t->dtype, act ? act : KV_FLOAT, t->layout, cpu);
+    const kv_kernel *k = kv_kernel_pick(role, t->dtype, act ? act : KV_FLOAT, t->layout, cpu);
+    return k && (k->a || t->dtype == KV_FLOAT) ? k : NULL;
 }
 
 static const kv_kernel *pick_plain(kv_role role, unsigned cpu) {
