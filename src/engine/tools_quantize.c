@@ -42,6 +42,9 @@ static kv_status find_type(const kv_dtype **out, const char *name) {
         *out = d;
         return KVANT_OK;
     }
+    if (d && d->gguf_id < 0)
+        return kv_fail(KVANT_INVALID, "type '%s' is not a type of GGUF files, which have no number for it",
+                       name);
     char names[256] = "";
     const char *known;
     for (int32_t i = 0; (known = kvant_quantize_type(i)); i++) {

@@ -183,6 +183,9 @@ class Tiny(Case):
             self.ok("quantize", TINY, out, name)
             self.assertIn(f"  {name}", self.ok("inspect", out).stdout.decode())
             self.ok("run", out, "-p", "hello", "-n", "3", "-q")
+        for name in ["n3", "n4", "n6"]:  # types for caches
+            self.refused(2, [f"'{name}'", "not a type of GGUF files"], "quantize", TINY, out, name)
+            self.ok("run", TINY, "-p", "hello", "-n", "3", "-q", "-ctk", name, "-ctv", name)
         self.assertIn("K q8_0", self.ok("inspect", TINY, "--kv", "-ctk", "q8_0").stdout.decode())
 
     def test_tokenize(self):
