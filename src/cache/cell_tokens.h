@@ -1,6 +1,6 @@
-/* cell_tokens.h: the token that each cell was made from. It stays with the cell (of group 0, which has all that
- * a sequence consists of), so that what a sequence holds can be compared with a prompt and saved. -1: never
- * noted. */
+/* cell_tokens.h: the token that each cell was made from. It stays with the cell (of group 0, which has all
+ * that a sequence consists of), so that what a sequence holds can be compared with a prompt and saved. -1:
+ * never noted. */
 #pragma once
 
 #include "cache/cache.h"
