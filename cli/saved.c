@@ -56,8 +56,8 @@ int cli_saved_put_chat(const cli_runtime *r, const kvant_chat *chat, const char 
     int exit_status = cli_messages_save(&messages, r->info.name, path);
     if (!exit_status && kvant_chat_save(chat, cells)) exit_status = cli_failed(KVANT_FAILED);
     if (!exit_status)
-        cli_note("[%zu messages saved to %s, the %lld tokens that were read of them to %s]", messages.count, path,
-                 (long long)kvant_seq_tokens(r->session, 0), cells);
+        cli_note("[%zu messages saved to %s, the %lld tokens that were read of them to %s]", messages.count,
+                 path, (long long)kvant_seq_tokens(r->session, 0), cells);
     cli_messages_clear(&messages);
     kv_free(cells);
     return exit_status;
@@ -94,8 +94,8 @@ int cli_saved_get_chat(const cli_runtime *r, kvant_chat *chat, const char *path)
         exit_status =
             cli_messages_to_chat(&messages, chat) ? CLI_FAILED : get_cells(r, chat, &messages, cells);
     if (!exit_status)
-        cli_note("[%zu messages loaded from %s, %lld tokens of them need not be read again]", messages.count, path,
-                 (long long)kvant_seq_tokens(r->session, 0));
+        cli_note("[%zu messages loaded from %s, %lld tokens of them need not be read again]", messages.count,
+                 path, (long long)kvant_seq_tokens(r->session, 0));
     cli_messages_clear(&messages);
     kv_free(cells);
     return exit_status;
