@@ -1,6 +1,7 @@
 /* Memory that follows from the options alone: a quantized cache takes its own bytes and nothing beside them,
  * scratch does not depend on the size of the context, and neither shifts nor texts without end make the
- * process grow. Each peak is that of a process of its own. */
+ * process grow. Each peak is that of a process of its own.
+ * ctest: slow */
 #define _GNU_SOURCE
 #include "session_fixture.h"
 
