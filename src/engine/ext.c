@@ -50,8 +50,9 @@ static void call_accumulate(const slot *s, const kv_accumulate_args *a) {
                                            .type = a->dtype->name});
 }
 
-#define EIGHT(X, i) X(i##0) X(i##1) X(i##2) X(i##3) X(i##4) X(i##5) X(i##6) X(i##7)
-#define ALL(X)      EIGHT(X, 0) EIGHT(X, 1) EIGHT(X, 2) EIGHT(X, 3) /* octal: 00 to 037 */
+/* Octal: 000 to 037. */
+#define EIGHT(X, i) X(0##i##0) X(0##i##1) X(0##i##2) X(0##i##3) X(0##i##4) X(0##i##5) X(0##i##6) X(0##i##7)
+#define ALL(X)      EIGHT(X, 0) EIGHT(X, 1) EIGHT(X, 2) EIGHT(X, 3)
 
 #define PAIR(i)                                                                 \
     static void score_##i(const kv_score_args *a) { call_score(&slots[i], a); } \
@@ -59,6 +60,7 @@ static void call_accumulate(const slot *s, const kv_accumulate_args *a) {
 ALL(PAIR)
 #undef PAIR
 
+_Static_assert(N_SLOTS == 32, "a caller for every slot");
 static const struct {
     kv_score_fn *score;
     kv_accumulate_fn *accumulate;

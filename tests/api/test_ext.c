@@ -175,6 +175,47 @@ static void test_check(void **state) {
     assert_int_equal(kvant_check_layout(NULL, NULL, NULL), KVANT_NOT_FOUND);
 }
 
+/* Every kernel is called for its own type, however many there are. */
+#define SPIES(X)                                                                                      \
+    X(0, f32)                                                                                         \
+    X(1, f16) X(2, bf16) X(3, q8_0) X(4, q5_1) X(5, q5_0) X(6, q4_1) X(7, q4_0) X(8, iq4_nl) X(9, n6) \
+        X(10, n4) X(11, n3)
+enum { N_SPIES = 12 };
+static int32_t seen[N_SPIES];
+#define SPY(i, type)                                          \
+    static void spy_on_##type(const kvant_score_args *args) { \
+        seen[i]++;                                            \
+        score_zero(args);                                     \
+    }
+SPIES(SPY)
+#undef SPY
+
+static void test_many_kernels(void **state) {
+    (void)state;
+    static float logits[65536];
+    kvant_layout_kernel spies[N_SPIES] = {
+#define SPY(i, name) {.size = sizeof(kvant_layout_kernel), .type = #name, .score = spy_on_##name},
+        SPIES(SPY)
+#undef SPY
+    };
+    kvant_layout_desc d = described("spies", 8, 4, 4);
+    kvant_model_options one = KVANT_MODEL_OPTIONS_INIT;
+    kvant_model *model = NULL;
+    kvant_model_info info = KVANT_MODEL_INFO_INIT;
+    one.n_threads = 1;
+    d.kernels = spies;
+    d.n_kernels = N_SPIES;
+    assert_int_equal(kvant_register_layout(&d), KVANT_OK);
+    assert_int_equal(kvant_model_open(&model, KVANT_SOURCE_DIR "/tests/data/llama-f32.gguf", &one), KVANT_OK);
+    kvant_model_get_info(model, &info);
+    for (int32_t t = 0; t < N_SPIES; t++) {
+        memset(seen, 0, sizeof seen);
+        read_prompt(logits, model, spies[t].type, "spies", info.n_vocab);
+        for (int32_t i = 0; i < N_SPIES; i++) assert_int_equal(seen[i] > 0, i == t);
+    }
+    kvant_model_close(model);
+}
+
 static void test_no_more_room(void **state) {
     (void)state;
     char name[16];
@@ -190,7 +231,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptions), cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_sessions),     cmocka_unit_test(test_check),
-        cmocka_unit_test(test_no_more_room),
+        cmocka_unit_test(test_many_kernels), cmocka_unit_test(test_no_more_room),
     };
     return cmocka_run_group_tests_name("ext", tests, NULL, NULL);
 }

@@ -24,10 +24,10 @@ class Help(Case):
 
     def test_help_shows_flag_default_range_and_environment(self):
         text = self.ok("run", "--help").stdout.decode()
-        for words in ["-c, --ctx-size N", "$KVANT_CTX_SIZE", "-ctk, --cache-type-k TYPE", "[f16]", "(stop|shift) [stop]",
+        for words in ["-c, --ctx-size N", "$KVANT_CTX_SIZE", "-ctk, --cache-type-k TYPE", "[f16]", "(stop|shift|window) [stop]",
                       "--temp X", "[0.8]"]:
             self.assertIn(words, text)
-        self.assertIn("(stop|shift) [shift]", self.ok("chat", "--help").stdout.decode())
+        self.assertIn("(stop|shift|window) [shift]", self.ok("chat", "--help").stdout.decode())
 
     def test_version(self):
         self.assertRegex(self.ok("--version").stdout.decode(), r"^kvant \d+\.\d+\.\d+\n$")
