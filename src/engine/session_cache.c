@@ -206,7 +206,7 @@ kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options 
     kv_free(layers);
     kv_free(types);
     if (status == KVANT_NO_MEMORY)
-        kv_fail_in(status, "KV cache of %d tokens, K %s, V %s (a smaller context or fewer bits need less)",
+        kv_fail_in(status, "KV cache of %d tokens, K %s, V %s (a smaller context or fewer bits, as q8_0, need less)",
                    s->n_ctx, o->type_k ? o->type_k : "f16", o->type_v ? o->type_v : "f16");
     return status;
 }

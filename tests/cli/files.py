@@ -64,7 +64,7 @@ class Inspect(Case):
         for words in ["GGUF version 3", "general.architecture", "= llama", "string[49152] = \"<|endoftext|>\"",
                       "token_embd.weight", "q8_0", "576 x 49152", "30081024 bytes", "tensors: 272",
                       "tokenizer: 49152 tokens", "messages: chatml", "<|im_end|>", "KV cache: 1024 tokens, 17.2 KiB per token",
-                      "K q8_0 rows, V f16 rows", "q4_1      210 tensors"]:
+                      "K q8_0 ", "V f16 rows", "q4_1      210 tensors"]:
             self.assertIn(words, text)
         self.assertLess(max(map(len, text.splitlines())), 240)
 
