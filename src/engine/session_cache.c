@@ -111,9 +111,7 @@ static bool rotated(const kvant_session_options *o, const kv_dtype *d) {
     return o->rotation == KVANT_ROTATION_AUTO && d->block_elems > 1;
 }
 
-static bool centred(const kvant_session *s, const kv_dtype *d) {
-    return s->centre_set || d->block_elems > 1;
-}
+static bool centred(const kvant_session *s, const kv_dtype *d) { return s->centre_set || d->block_elems > 1; }
 
 static kv_status fill_layer(kv_cache_layer *out, const kvant_session *s, const kvant_session_options *o,
                             int32_t layer, const layer_type *type) {
@@ -158,7 +156,8 @@ static kv_status check_memory(const kvant_session *s, const kv_cache_spec *spec)
         if (!count_bytes(&total, spec, d))
             return kv_fail(KVANT_NO_MEMORY, "more bytes asked for than can be counted");
         if (d->memory_bytes && total > d->memory_bytes)
-            return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, d->name, d->memory_bytes);
+            return kv_fail(KVANT_NO_MEMORY, "%zu bytes asked for, %s has %zu", total, d->name,
+                           d->memory_bytes);
     }
     return KVANT_OK;
 }
@@ -206,7 +205,8 @@ kv_status kv_session_create_cache(kvant_session *s, const kvant_session_options 
     kv_free(layers);
     kv_free(types);
     if (status == KVANT_NO_MEMORY)
-        kv_fail_in(status, "KV cache of %d tokens, K %s, V %s (a smaller context or fewer bits, as q8_0, need less)",
+        kv_fail_in(status,
+                   "KV cache of %d tokens, K %s, V %s (a smaller context or fewer bits, as q8_0, need less)",
                    s->n_ctx, o->type_k ? o->type_k : "f16", o->type_v ? o->type_v : "f16");
     return status;
 }
