@@ -111,7 +111,11 @@ static void test_cells(void **state) {
     (void)state;
     double freq[16] = {0};
     kv_rope rope = {.n_rot = 32, .magnitude = 1, .freq = freq}, too_wide = {.n_rot = 34, .freq = freq};
-    kv_store store = {.k = floats(100, 64), .v = floats(100, 64), .n_kv_heads = 2, .k_head = {32, 32, 1}, .v_head = {32, 32, 1}};
+    kv_store store = {.k = floats(100, 64),
+                      .v = floats(100, 64),
+                      .n_kv_heads = 2,
+                      .k_head = {32, 32, 1},
+                      .v_head = {32, 32, 1}};
     kv_batch_view batch = {0};
     kv_tensor k = floats(3, 64), v = floats(3, 64), fewer = floats(2, 64), table = floats(8, 32),
               bad_table = floats(8, 30), q = floats(3, 128), odd = floats(3, 96);
