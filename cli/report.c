@@ -100,8 +100,7 @@ static void report_memory(const cli_runtime *r) {
     kvant_session_get_info(r->session, &info);
     cli_note("memory   kv %s used of %s, scratch %s", cli_size_text(info.kv_bytes_used).text,
              cli_size_text(info.kv_bytes_total).text, cli_size_text(info.scratch_bytes).text);
-    if (info.n_devices > 1)
-        cli_note("copied   %s between devices", cli_size_text(info.crossed_bytes).text);
+    if (info.n_devices > 1) cli_note("copied   %s between devices", cli_size_text(info.crossed_bytes).text);
 }
 
 /* ", 12.3 GB/s (65 % of the 18.9 GB/s that memory gives)", or nothing where it cannot be said. */

@@ -197,10 +197,11 @@ typedef struct kvant_session_options {
     int32_t centre_pairs;    /* rotary pairs of each head that are centred, at most; 0: as calibrated */
     kvant_shift shift;
     /* Layers with a sliding window keep, of each sequence, the window, the margin, and the first n_pin
-     * positions; so a sequence can go back by up to the margin. Margin 0 = 256, -1 = these layers keep all. */
+     * positions; so a sequence can go back by up to the margin. Margin 0 = 256, -1 = these layers keep all.
+     */
     int32_t window_margin, n_pin;
-    /* Where keys and values are: "cpu:1", or for single layers "0-3=cpu:1;-1=cpu:0"; NULL = beside the weights
-     * of their layer. */
+    /* Where keys and values are: "cpu:1", or for single layers "0-3=cpu:1;-1=cpu:0"; NULL = beside the
+     * weights of their layer. */
     const char *kv_device;
 } kvant_session_options;
 #define KVANT_SESSION_OPTIONS_INIT KVANT_ZERO_OF_SIZE(kvant_session_options)
@@ -235,10 +236,10 @@ KVANT_API int32_t kvant_n_logits(const kvant_session *session);
 
 /* ---- cache ------------------------------------------------------------------------------------------- */
 
-/* Positions of the sequence's first token, and of its last + 1; 0 when empty. Ranges below are [p0, p1), p1 < 0
- * means the end. Each of these functions does all it says or changes nothing. KVANT_UNSUPPORTED: layers with a
- * sliding window have released tokens that they would have to see; the message says where the sequence can be
- * cut and read again, kvant_seq_rewind too. */
+/* Positions of the sequence's first token, and of its last + 1; 0 when empty. Ranges below are [p0, p1), p1 <
+ * 0 means the end. Each of these functions does all it says or changes nothing. KVANT_UNSUPPORTED: layers
+ * with a sliding window have released tokens that they would have to see; the message says where the sequence
+ * can be cut and read again, kvant_seq_rewind too. */
 KVANT_API int64_t kvant_seq_begin(const kvant_session *session, int32_t seq);
 KVANT_API int64_t kvant_seq_end(const kvant_session *session, int32_t seq);
 /* Tokens in the cache of this sequence (less than kvant_seq_end after a removal without a shift). */
@@ -275,8 +276,8 @@ KVANT_API bool kvant_can_shift(const kvant_session *session, const char **reason
 /* ---- saving ------------------------------------------------------------------------------------------ */
 
 /* Writes a sequence to a file: which model it belongs to, how its cells are coded and rotated, its tokens,
- * positions and rows, with checksums (docs/snapshot-format.md). Its size depends on the cells that the sequence
- * has, not on the context. Nothing appears under `path` before all of it is written. */
+ * positions and rows, with checksums (docs/snapshot-format.md). Its size depends on the cells that the
+ * sequence has, not on the context. Nothing appears under `path` before all of it is written. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_seq_save(const kvant_session *session, int32_t seq,
                                                      const char *path);
 /* Makes a sequence (any; what it held goes) what was saved, by a session of the same model with any types,
@@ -434,9 +435,9 @@ KVANT_API int32_t kvant_chat_count(const kvant_chat *chat);
 /* Message i; *role and *text are borrowed until the chat changes. *in_context: not dropped by a shift. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_message(const kvant_chat *chat, int32_t i, const char **role,
                                                          const char **text, bool *in_context);
-/* A conversation with the cells of its sequence, in a file that kvant_seq_load reads too: what was loaded goes
- * on without being read again. Loading replaces the conversation, or changes nothing. The template must be the
- * same. */
+/* A conversation with the cells of its sequence, in a file that kvant_seq_load reads too: what was loaded
+ * goes on without being read again. Loading replaces the conversation, or changes nothing. The template must
+ * be the same. */
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_save(const kvant_chat *chat, const char *path);
 KVANT_API KVANT_MUST_USE kvant_status kvant_chat_load(kvant_chat *chat, const char *path);
 /* The name of the renderer in use. */
@@ -451,8 +452,8 @@ typedef struct kvant_session_info {
     int64_t weight_bytes_per_token; /* weight bytes read to decode one token */
     int32_t n_kv_rows;              /* rows for kvant_session_kv_row */
     const char *centre_source;      /* "calibrated", "key biases" or "none" (static) */
-    int32_t n_devices;     /* rows for kvant_session_device */
-    int64_t crossed_bytes; /* copied between devices since the session was created */
+    int32_t n_devices;              /* rows for kvant_session_device */
+    int64_t crossed_bytes;          /* copied between devices since the session was created */
 } kvant_session_info;
 #define KVANT_SESSION_INFO_INIT KVANT_ZERO_OF_SIZE(kvant_session_info)
 KVANT_API void kvant_session_get_info(const kvant_session *session, kvant_session_info *info);
@@ -467,15 +468,15 @@ typedef struct kvant_kv_row {
     int32_t centre_pairs; /* rotary pairs of each KV head that are centred: each costs two products for each
                              cell and query head; 0: keys are stored as they are */
     double k_bits;        /* for a number of a key, scales included */
-    int32_t n_cells; /* tokens that these layers hold: n_ctx, or what their window asks for */
+    int32_t n_cells;      /* tokens that these layers hold: n_ctx, or what their window asks for */
     int32_t rotation_k, rotation_v; /* numbers that a Hadamard transform mixes before coding; 1: none */
 } kvant_kv_row;
 #define KVANT_KV_ROW_INIT KVANT_ZERO_OF_SIZE(kvant_kv_row)
 KVANT_API KVANT_MUST_USE kvant_status kvant_session_kv_row(const kvant_session *session, int32_t i,
                                                            kvant_kv_row *row);
 
-/* What a device of the model holds: weights for all sessions, cache (when full) and scratch of this one. Strings
- * live as long as the model. */
+/* What a device of the model holds: weights for all sessions, cache (when full) and scratch of this one.
+ * Strings live as long as the model. */
 typedef struct kvant_device_row {
     size_t size;
     const char *name, *kernels; /* "cpu:0", "avx512" */

@@ -23,8 +23,8 @@ typedef struct kv_dtype {
     void (*decode)(float *dst, const void *src, int64_t n);
     /* NULL where the format cannot be written without an importance matrix. */
     void (*encode)(void *dst, const float *src, int64_t n);
-    /* Blocks with the least squared error rather than those of the format's usual encoder: what a cache writes.
-     * NULL where `encode` is that already, or nothing is to be gained. */
+    /* Blocks with the least squared error rather than those of the format's usual encoder: what a cache
+     * writes. NULL where `encode` is that already, or nothing is to be gained. */
     void (*encode_close)(void *dst, const float *src, int64_t n);
     /* Whether matmul against weights of this dtype takes activations in 8 bits in the fast mode; otherwise
      * f32. */

@@ -56,14 +56,13 @@ static kv_status describe(kvant_model *m, const kv_gguf *g) {
 }
 
 static kv_status load_weights(kvant_model *m, const kvant_model_options *o, kv_pool *pool) {
-    kv_model_source source = {.gguf = m->gguf,
-                              .split = {.devices = m->devices,
-                                        .shares = m->n_shares ? m->shares : NULL,
-                                        .n_devices = m->n_devices},
-                              .pool = pool,
-                              .n_vocab = kv_tokenizer_size(m->tokenizer),
-                              .progress = o->progress,
-                              .user = o->user};
+    kv_model_source source = {
+        .gguf = m->gguf,
+        .split = {.devices = m->devices, .shares = m->n_shares ? m->shares : NULL, .n_devices = m->n_devices},
+        .pool = pool,
+        .n_vocab = kv_tokenizer_size(m->tokenizer),
+        .progress = o->progress,
+        .user = o->user};
     m->gguf = NULL; /* taken */
     return kv_model_load(&m->model, &source);
 }

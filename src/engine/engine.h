@@ -65,7 +65,7 @@ struct kvant_session {
     int32_t n_ctx, n_batch, n_sequences;
     kvant_act act;
     kvant_shift shift;
-    kv_plan *rewrite; /* keys rotated in place: sequence.c; NULL until it is needed */
+    kv_plan *rewrite;                /* keys rotated in place: sequence.c; NULL until it is needed */
     const kv_centre_set *centre_set; /* while it is created: taken whatever the options and types say */
     const kv_centre **centres;       /* n_layers, in the arena; NULL where keys are stored as they are */
     kv_centre_source centre_source;

@@ -99,7 +99,8 @@ static kv_tensor *feed_forward(const block *b, kv_tensor *x) {
 
 /* One table for each way of rotating in each group of layers, made where the first layer needs it. */
 static kv_tensor **find_rope_table(const kv_forward *f, kv_tensor **tables, int32_t layer) {
-    return &tables[kv_cache_group(f->cache, layer) * KV_N_ROPES + (int32_t)f->model->hparams.layers[layer].rope];
+    return &tables[kv_cache_group(f->cache, layer) * KV_N_ROPES +
+                   (int32_t)f->model->hparams.layers[layer].rope];
 }
 
 static kv_tensor **make_rope_tables(const kv_forward *f) {

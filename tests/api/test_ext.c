@@ -176,10 +176,11 @@ static void test_check(void **state) {
 }
 
 /* Every kernel is called for its own type, however many there are. */
-#define SPIES(X)                                                                                      \
-    X(0, f32)                                                                                         \
-    X(1, f16) X(2, bf16) X(3, q8_0) X(4, q5_1) X(5, q5_0) X(6, q4_1) X(7, q4_0) X(8, iq4_nl) X(9, n6) \
-        X(10, n4) X(11, n3)
+// clang-format off
+#define SPIES(X) \
+    X(0, f32) X(1, f16) X(2, bf16) X(3, q8_0) X(4, q5_1) X(5, q5_0) X(6, q4_1) X(7, q4_0) X(8, iq4_nl) \
+    X(9, n6) X(10, n4) X(11, n3)
+// clang-format on
 enum { N_SPIES = 12 };
 static int32_t seen[N_SPIES];
 #define SPY(i, type)                                          \

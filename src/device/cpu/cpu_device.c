@@ -299,9 +299,3 @@ static int32_t cpu_count(void) { return N_CPU_DEVICES; }
 
 const kv_device_kind kv_device_kind_cpu = {
     .name = "cpu", .shares_memory = true, .count = cpu_count, .open = cpu_open};
-
-struct kv_pool *kv_cpu_device_pool(const kv_device *d) {
-    return self(d)->pool;
-}
-
-unsigned kv_cpu_device_flags(const kv_device *d) { return self(d)->flags; }

@@ -7,7 +7,3 @@ extern const kv_device_kind kv_device_kind_cpu;
 
 /* `flags`: kv_cpu_flags that may be used; `n_threads` >= 1. Sessions share the device; runs take turns. */
 kv_status kv_cpu_device_create(kv_device **out, int32_t index, int32_t n_threads, unsigned flags);
-
-/* For host-side work spread over the device's threads (packing weights): fn(arg, thread) on each. */
-struct kv_pool *kv_cpu_device_pool(const kv_device *d);
-unsigned kv_cpu_device_flags(const kv_device *d);
