@@ -1,7 +1,9 @@
 /* Laws of keys rotated in place, on stores without a model: for every type that a cache can have, in every
  * layout, at every usual head size and number of KV heads, what the CPU device leaves in a cell is what
  * decoding, rotating and coding leaves, byte for byte; other cells and all values keep their bytes; a
- * rotation costs no more than coding once more. */
+ * rotation costs no more than coding once more.
+ *
+ * ctest: single */
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/random.h"

@@ -1,7 +1,8 @@
 /* Laws of layouts, for every dtype in every layout of the registry and in some that exist here only: the
  * address function is a permutation of the bytes, pack follows it byte by byte, unpack is its inverse, parts
  * of a matrix go the same way as the whole, padding is left alone.
- */
+ *
+ * ctest: single */
 #include "base/memory.h"
 #include "base/random.h"
 #include "layout/layout.h"

@@ -1,6 +1,8 @@
 /* Laws of saving and restoring, on small models with everything but the cache in f32: what was saved in one
  * cache means the same in another, whatever its types, layouts and rotation, wherever its cells lie; the
- * logits afterwards are those of a run that was never interrupted. */
+ * logits afterwards are those of a run that was never interrupted.
+ *
+ * ctest: single */
 #include "snapshot_fixture.h"
 
 static const coding codings[] = {

@@ -1,5 +1,7 @@
 /* Conversations that are saved and loaded: they go on token by token as if nothing had happened, with the
- * messages that were dropped still dropped; what is not a conversation of the same format changes nothing. */
+ * messages that were dropped still dropped; what is not a conversation of the same format changes nothing.
+ *
+ * ctest: single */
 #include "snapshot_fixture.h"
 
 #include "base/memory.h"

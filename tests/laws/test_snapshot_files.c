@@ -1,5 +1,7 @@
 /* Files that are not what they should be, or memory that runs out: one line that says what is wrong, and
- * nothing has changed, neither in the cache nor under the file's name. */
+ * nothing has changed, neither in the cache nor under the file's name.
+ *
+ * ctest: single */
 #include "snapshot_fixture.h"
 
 #include "base/memory.h"

@@ -1,5 +1,7 @@
 /* test_base_file: files are mapped as they are, and written so that a failure at any point leaves neither a
- * half-written file nor its .part behind, and the old file intact. Also base/random and base/log. */
+ * half-written file nor its .part behind, and the old file intact. Also base/random and base/log.
+ *
+ * ctest: single */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"

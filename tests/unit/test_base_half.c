@@ -1,5 +1,7 @@
 /* test_base_half: binary16 and bfloat16 against an oracle written from the formats' definitions: every code
- * is decoded, every rounding boundary is encoded from both sides. */
+ * is decoded, every rounding boundary is encoded from both sides.
+ *
+ * ctest: single */
 #include "base/half.h"
 #include "base/random.h"
 

@@ -1,5 +1,7 @@
 /* The cache's sequences: random operations against a dumb model (cache_model.h), and what field reports say
- * goes wrong: free cells in holes of one, a shift that takes memory, frames that add up. */
+ * goes wrong: free cells in holes of one, a shift that takes memory, frames that add up.
+ *
+ * ctest: single */
 #include "cache_model.h"
 
 #include "base/random.h"

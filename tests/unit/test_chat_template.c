@@ -1,6 +1,8 @@
 /* Chat formats against what jinja2 makes of the templates (tests/data/chat_golden.txt, made by
  * tools/make_chat_golden.py), text by text and token by token; that content never becomes control tokens;
- * that ends[] are right; that misplaced roles, foreign templates and missing memory are refused. */
+ * that ends[] are right; that misplaced roles, foreign templates and missing memory are refused.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/file.h"

@@ -1,6 +1,8 @@
 /* test_dtype.c: laws that hold for every dtype: the registry is sound, encoding loses no more than its bits
  * allow, encoding what was decoded changes next to nothing, any float gives blocks that decode, any address
- * will do. */
+ * will do.
+ *
+ * ctest: single */
 #include "base/half.h"
 #include "base/random.h"
 #include "dtype/dtype.h"

@@ -1,6 +1,8 @@
 /* test_dtype_close.c: the types for caches and the closest codes of the others, against oracles in double:
  * blocks read bit by bit as the headers describe them, and an exhaustive search for the least error that a
- * block can have. */
+ * block can have.
+ *
+ * ctest: single */
 #include "base/half.h"
 #include "base/random.h"
 #include "dtype/dtype.h"

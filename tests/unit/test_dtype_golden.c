@@ -1,5 +1,7 @@
 /* test_dtype_golden.c: decode and, where it defines one, encode bit for bit as gguf-py. The numbers are in
- * tests/data/dtype_golden.bin, made and described by tools/make_dtype_golden.py. */
+ * tests/data/dtype_golden.bin, made and described by tools/make_dtype_golden.py.
+ *
+ * ctest: single */
 #include "base/file.h"
 #include "dtype/dtype.h"
 

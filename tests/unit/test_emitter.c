@@ -1,5 +1,7 @@
 /* The emitter: generated tokens to text. Bytes come as single tokens, cut anywhere; what goes out is whole
- * characters, nothing of a stop string, and nothing more once it was told to stop. */
+ * characters, nothing of a stop string, and nothing more once it was told to stop.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "engine/emitter.h"

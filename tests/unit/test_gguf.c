@@ -1,5 +1,7 @@
 /* test_gguf.c: reading good GGUF files: what gguf-py wrote (tools/make_gguf_golden.py says what is in it),
- * sets of files, real models, typed getters. Hostile files: test_gguf_hostile.c. */
+ * sets of files, real models, typed getters. Hostile files: test_gguf_hostile.c.
+ *
+ * ctest: single */
 #include "base/memory.h"
 #include "gguf/gguf.h"
 

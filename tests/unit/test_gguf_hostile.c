@@ -1,6 +1,8 @@
 /* test_gguf_hostile.c: files that want to do harm (field reports F30 to F32). Each is read from a heap block
  * of exactly its size, so that a sanitizer sees every step beyond; each failure must leave a message of
- * printable characters; and what is accepted must bear to be read in full. */
+ * printable characters; and what is accepted must bear to be read in full.
+ *
+ * ctest: single */
 #include "base/memory.h"
 #include "base/random.h"
 #include "gguf/gguf.h"

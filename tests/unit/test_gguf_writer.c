@@ -1,5 +1,7 @@
 /* test_gguf_writer.c: what is written is read back the same, through the reader; misuse, a full disk and a
- * missing memory leave no file; sets of files that do not fit together are refused. */
+ * missing memory leave no file; sets of files that do not fit together are refused.
+ *
+ * ctest: single */
 #include "base/memory.h"
 #include "base/random.h"
 #include "gguf/gguf.h"

@@ -1,6 +1,8 @@
 /* Shape rules: every op takes what fits and refuses, with a message that names the input and the numbers,
  * what does not: a wrong size, a missing input, a coded tensor where plain floats are read, parameters that
- * do not divide. Helpers of op.h: reading and writing rows in any layout. */
+ * do not divide. Helpers of op.h: reading and writing rows in any layout.
+ *
+ * ctest: single */
 #include "op/attend.h"
 #include "op/cache_write.h"
 #include "op/embed.h"

@@ -1,5 +1,7 @@
 /* Rotary embedding: rotations add up for both pairings and part of a head, what is not rotary is not touched,
- * frequencies as the papers write them, the magnitude once, far positions. */
+ * frequencies as the papers write them, the magnitude once, far positions.
+ *
+ * ctest: single */
 #include "base/random.h"
 #include "op/rope.h"
 

@@ -1,5 +1,7 @@
 /* The sampler against a plain f64 oracle written from the definitions (full sort, no heaps, no shortcuts):
- * which tokens can come at all, and how often they do. Then options, ties, penalties, repetition, memory. */
+ * which tokens can come at all, and how often they do. Then options, ties, penalties, repetition, memory.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/random.h"

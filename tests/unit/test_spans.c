@@ -1,5 +1,7 @@
 /* Spans of a sequence and the search for free cells, one function at a time. Random sequences of operations:
- * test_cache.c. */
+ * test_cache.c.
+ *
+ * ctest: single */
 #include "cache/cells.h"
 #include "cache/spans.h"
 

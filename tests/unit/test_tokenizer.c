@@ -1,5 +1,7 @@
 /* Vocabularies of real models against expected ids that others made (../shared/oracles/tokenizers), round
- * trips of whole books, and SmolLM2 if it is there. Missing data is a visible skip. */
+ * trips of whole books, and SmolLM2 if it is there. Missing data is a visible skip.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/clock.h"

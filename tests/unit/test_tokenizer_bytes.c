@@ -1,6 +1,8 @@
 /* Any bytes can be tokenized, and byte-complete vocabularies give them back (field report F33): all strings
  * of one and two bytes, random ones, malformed UTF-8, NUL, a megabyte of one letter. On vocabularies built
- * here, and on real ones where they are. */
+ * here, and on real ones where they are.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/clock.h"

@@ -1,6 +1,8 @@
 /* Hostile and incomplete vocabularies (field report F32): every key dropped, retyped, resized; ids out of
  * range, NaN scores, bad byte tokens, malformed merges, unknown models. Every refusal names what is wrong,
- * and a good vocabulary works afterwards. Then memory that runs out at every single allocation. */
+ * and a good vocabulary works afterwards. Then memory that runs out at every single allocation.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
 /* The vocabularies of the real models against ids that another implementation gave
  * (tests/data/token_golden.txt, made by tools/make_token_golden.py), what their metadata says, how fast they
- * load, and a book there and back. */
+ * load, and a book there and back.
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/clock.h"

@@ -1,4 +1,6 @@
-/* UTF-8: every code point and malformed form, and streams cut anywhere (field report F28). */
+/* UTF-8: every code point and malformed form, and streams cut anywhere (field report F28).
+ *
+ * ctest: single */
 #include "text_fixture.h"
 
 #include "base/random.h"
