@@ -1,6 +1,7 @@
 /* Layouts from outside: what a description must be, that sessions compute with them what they compute with
  * plain rows, types with own kernels and without, and that the check finds kernels that are wrong.
- */
+ *
+ * ctest: single */
 #include "kvant_ext.h"
 #include "kvant_tools.h"
 
